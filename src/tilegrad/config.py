@@ -1,0 +1,48 @@
+"""Every setting in one place, with the environment variable that sets it at start.
+
+Does not act on any of them: the module that a setting concerns reads it from here when it needs it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+
+def _flag(name: str, default: bool) -> bool:
+    return os.environ.get(name, str(int(default))).lower() not in ("0", "false", "no", "off", "")
+
+
+def _usable_cpus() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@dataclass
+class Config:
+    """The settings; assign to `tilegrad.config.<name>` to change one for the process."""
+
+    #: folder of compiled objects (TILEGRAD_CACHE_DIR)
+    cache_dir: Path
+    #: whether compiled objects are kept on disk (TILEGRAD_CACHE)
+    cache: bool
+    #: worker threads of a CPU launch (TILEGRAD_NUM_THREADS)
+    num_threads: int
+    #: device of a launch that names none: "cpu" or "interpret" (TILEGRAD_DEVICE)
+    device: str
+    #: lanes of a block when a launch names none (TILEGRAD_BLOCK_DIM)
+    block_dim: int
+    #: verify the IR between passes (TILEGRAD_VERIFY)
+    verify: bool
+
+
+config = Config(
+    cache_dir=Path(os.environ.get("TILEGRAD_CACHE_DIR") or platformdirs.user_cache_path("tilegrad")),
+    cache=_flag("TILEGRAD_CACHE", True),
+    num_threads=int(os.environ.get("TILEGRAD_NUM_THREADS") or _usable_cpus()),
+    device=os.environ.get("TILEGRAD_DEVICE", "cpu"),
+    block_dim=int(os.environ.get("TILEGRAD_BLOCK_DIM", "256")),
+    verify=_flag("TILEGRAD_VERIFY", False),
+)

@@ -1,0 +1,1 @@
+"""Tile IR: frozen SSA over scalars, tiles and arrays."""
