@@ -1,0 +1,143 @@
+"""What the scheduler needs to know of a kernel: who uses a value, where ops stand, which memory they touch.
+
+Does not decide anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilegrad.ir.core import Block, Kernel, Op, Value
+from tilegrad.ir.types import ArrayType, ScalarType, StackType, TileType, is_varying
+from tilegrad.ops.control import constant, for_, if_, map_, while_, yield_
+
+LOOPS = (for_, while_)
+
+
+@dataclass(frozen=True)
+class Access:
+    """One touch of an array by an op: the parameter it is a part of, and exactly which elements."""
+
+    root: Value
+    writes: bool
+    #: array value, index operands and shape; equal keys touch the same elements in the same order
+    key: tuple[object, ...]
+
+    def conflicts(self, other: Access) -> bool:
+        """Whether the order of the two matters."""
+        return (self.writes or other.writes) and self.root is other.root
+
+
+class Facts:
+    """Uses, positions and memory accesses of all ops of a kernel."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.users: dict[Value, list[Op]] = {}
+        self.home: dict[Op, Block] = {}
+        self.position: dict[Op, int] = {}
+        self.owner: dict[Block, Op] = {}
+        self.block_of: dict[Value, Block] = {}
+        self._accesses: dict[Op, tuple[Access, ...]] = {}
+        self._visit(kernel.body)
+
+    def _visit(self, block: Block) -> None:
+        for arg in block.args:
+            self.block_of[arg] = block
+        for i, op in enumerate(block.ops):
+            self.home[op] = block
+            self.position[op] = i
+            for v in op.operands:
+                self.users.setdefault(v, []).append(op)
+            for v in op.results:
+                self.block_of[v] = block
+            for region in op.regions:
+                self.owner[region] = op
+                self._visit(region)
+
+    def uses(self, value: Value) -> list[Op]:
+        """The ops that have `value` as an operand."""
+        return self.users.get(value, [])
+
+    def ancestor(self, op: Op, block: Block) -> Op | None:
+        """The op of `block` that is, or encloses, `op`; None if `op` lies outside the block."""
+        while self.home[op] is not block:
+            outer = self.owner.get(self.home[op])
+            if outer is None:
+                return None
+            op = outer
+        return op
+
+    def inside_loop(self, op: Op, block: Block) -> bool:
+        """Whether a loop (or map) between `block` and `op` may run `op` many times."""
+        home = self.home[op]
+        while home is not block:
+            outer = self.owner[home]
+            if outer.definition in (*LOOPS, map_):
+                return True
+            home = self.home[outer]
+        return False
+
+    def accesses(self, op: Op) -> tuple[Access, ...]:
+        """The memory accesses of an op, those of its regions included."""
+        known = self._accesses.get(op)
+        if known is None:
+            found = [a for region in op.regions for inner in region.ops for a in self.accesses(inner)]
+            effect = op.definition.effect
+            if effect in ("read", "write", "atomic"):
+                arrays = [v for v in op.operands if isinstance(v.type, ArrayType)]
+                found += [Access(root_array(a), effect != "read", _key(op, a)) for a in arrays]
+            known = self._accesses[op] = tuple(found)
+        return known
+
+
+def _key(op: Op, array: Value) -> tuple[object, ...]:
+    shape = op.attrs.get("shape")
+    if shape is None:
+        shape = next((v.type.shape for v in op.operands if isinstance(v.type, TileType)), None)
+    index = tuple(v for v in op.operands if isinstance(v.type, ScalarType) and v is not array)
+    return (array, tuple(constant_or_value(v) for v in index), shape)
+
+
+def constant_or_value(v: Value) -> object:
+    """A key under which equal constants are equal."""
+    if v.op is not None and v.op.definition is constant:
+        return (v.op.attrs["dtype"], v.op.attrs["value"])
+    return v
+
+
+def root_array(array: Value) -> Value:
+    """The parameter that an array value is a part of."""
+    while array.op is not None:
+        array = array.op.operands[0]
+    return array
+
+
+def is_pure(op: Op) -> bool:
+    """Whether the op may be computed where its result is read: no effect and no region."""
+    return op.definition.effect == "none" and not op.regions and op.definition.cls in ("scalar", "point", "control")
+
+
+def is_lane_code(op: Op) -> bool:
+    """Whether a varying value enters or leaves the op, or anything inside it."""
+    if any(is_varying(v.type) for v in (*op.operands, *op.results)):
+        return True
+    return any(is_lane_code(inner) for region in op.regions for inner in region.ops)
+
+
+def needs_block(op: Op) -> bool:
+    """Whether the op, or one inside it, works on tiles or must be reached by all lanes together."""
+    if op.definition.cooperative or op.definition.cls in ("fold", "sink"):
+        return True
+    if op.definition.cls == "block" and not _lane_read(op):
+        return True
+    if op.definition in (if_, for_, while_, yield_) and any(
+        isinstance(v.type, TileType) for v in (*op.operands, *op.results)
+    ):
+        return True
+    return any(needs_block(inner) for region in op.regions for inner in region.ops)
+
+
+def _lane_read(op: Op) -> bool:
+    """Reading one element of a tile is the only block op that lane code may hold."""
+    return not any(isinstance(v.type, (TileType, StackType)) for v in op.results) and op.definition.effect == "none"

@@ -1,0 +1,239 @@
+"""Gives stored tiles their slots: liveness, in-place updates, and offsets in the block's scratch memory.
+
+Time runs along the stages; each stage reads at an even tick and writes at the odd tick after it. The values that may
+share memory (a loop's carried value from turn to turn, an updated tile and the tile before the update, a reshaped
+tile and its source) are merged into one class where their lives do not overlap; classes get offsets first-fit.
+A yielded value that could not be merged with its result is copied when the region ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from tilegrad.ir.core import Kernel, Op, Value
+from tilegrad.ir.types import TileType
+from tilegrad.ops.control import for_, while_
+from tilegrad.schedule.groups import Planner
+from tilegrad.schedule.stages import Control, Group, Lanes, Scalar, Schedule, Slot, Stage, Whole, stored_type
+
+ALIGN = 64
+
+
+def schedule(kernel: Kernel) -> Schedule:
+    """The stages of a kernel and the slots of its values."""
+    planner = Planner(kernel)
+    stages = planner.plan()
+    lives = _Lives(planner)
+    lives.walk(stages)
+    return lives.assign(Schedule(stages))
+
+
+@dataclass(eq=False)
+class _Class:
+    """Values that share one slot, and the half-open spans of time in which it is in use."""
+
+    bytes: int
+    spans: list[tuple[int, int]] = field(default_factory=list)
+
+    def overlaps(self, other: _Class) -> bool:
+        return any(a < d and c < b for a, b in self.spans for c, d in other.spans)
+
+
+class _Lives:
+    """Liveness of stored values over the tree of stages, and the merging of their memory."""
+
+    def __init__(self, planner: Planner) -> None:
+        self.planner = planner
+        self.stored = planner.stored
+        self.block_dim = planner.kernel.block_dim
+        self.time = 0
+        self.start: dict[Value, int] = {}
+        self.end: dict[Value, int] = {}
+        self.classes: dict[Value, _Class] = {}
+        #: pairs to merge if their lives allow it, the most valuable first
+        self.wishes: list[tuple[Value, Value]] = []
+        self.forced: list[tuple[Value, Value]] = []
+        #: result of a control op, the value that a region yields for it, and when it is copied if it must be
+        self.yielded: list[tuple[Value, Value, int]] = []
+
+    # --- time of definitions and uses ------------------------------------------------------------------------------
+
+    def walk(self, stages: Sequence[Stage]) -> None:
+        for stage in stages:
+            self.time += 2
+            if isinstance(stage, Control):
+                self._control(stage)
+            elif isinstance(stage, Group):
+                self._group(stage)
+            elif isinstance(stage, Lanes):
+                self._lanes(stage)
+            elif isinstance(stage, Whole):
+                self._whole(stage.op)
+            else:
+                assert isinstance(stage, Scalar)
+                self._read(self.planner.needs(stage.op).leaves)
+
+    def _define(self, v: Value, time: int) -> None:
+        if v in self.stored:
+            self.start.setdefault(v, time)
+            self.end[v] = max(self.end.get(v, 0), time + 1)
+
+    def _read(self, values: Iterable[Value], in_place: bool = False) -> None:
+        """Values are read now; unless `in_place`, what is written now must not go to the same memory."""
+        for v in values:
+            source = alias_source(v)
+            if source in self.stored:
+                self.end[source] = max(self.end.get(source, 0), self.time + (1 if in_place else 2))
+
+    def _group(self, group: Group) -> None:
+        for root in group.roots:
+            needs = self.planner.needs(root)
+            only_here = {v for v in needs.leaves if v not in needs.elsewhere}
+            folds = bool(group.folds)
+            self._read(only_here, in_place=not folds and len(group.roots) == 1)
+            self._read(needs.leaves - only_here)
+            for v in (root,) if isinstance(root, Value) else root.results:
+                self._define(v, self.time + 1)
+                if isinstance(root, Value) and len(group.roots) == 1:
+                    self.wishes += [(v, x) for x in only_here if isinstance(x.type, TileType) and x.type == v.type]
+
+    def _lanes(self, stage: Lanes) -> None:
+        for root in stage.roots:
+            self._read(self.planner.needs(root).leaves)
+            if isinstance(root, Value):
+                self._define(root, self.time + 1)
+            else:
+                for v in _all_results(root):
+                    self._define(v, self.time + 1)
+
+    def _whole(self, op: Op) -> None:
+        in_place = in_place_operand(op)
+        for v in op.operands:
+            source = alias_source(v)
+            leaves = {source} if source in self.stored else self.planner.needs(op).leaves
+            self._read(leaves, in_place=v is in_place and list(op.operands).count(v) == 1)
+        for v in op.results:
+            self._define(v, self.time + 1)
+            if in_place is not None:
+                self.wishes.append((v, alias_source(in_place)))
+
+    def _control(self, stage: Control) -> None:
+        op = stage.op
+        begin = self.time
+        self._read(self.planner.needs(op).leaves)
+        self._read(op.operands)
+        loop = op.definition in (for_, while_)
+        for region, stages in zip(op.regions, stage.regions, strict=True):
+            for arg in region.args:
+                self._define(arg, begin + 1)
+            self.walk(stages)
+            self.time += 2
+            self._read(v for y in region.yields for v in self._leaves(y))
+            if op.definition is not while_ or region is not op.regions[0]:
+                for y, result in zip(region.yields, op.results, strict=True):
+                    self.yielded.append((result, alias_source(y), self.time + 1))
+        if loop:
+            self._close_loop(op, begin)
+        for v in op.results:
+            self._define(v, self.time + 2)
+
+    def _leaves(self, y: Value) -> set[Value]:
+        if y.op is None or alias_source(y) in self.stored or not self.planner.is_inline(y):
+            return {alias_source(y)}
+        return self.planner.needs(y).leaves
+
+    def _close_loop(self, op: Op, begin: int) -> None:
+        """What was made before a loop and read inside it lives until the loop ends; carried values share a slot."""
+        for v, end in self.end.items():
+            if self.start.get(v, 0) <= begin < end:
+                self.end[v] = max(end, self.time + 2) if not self._is_arg(v, op) else end
+        carried = op.operands[3:] if op.definition is for_ else op.operands
+        for region in op.regions:
+            args = region.args[1:] if op.definition is for_ else region.args
+            for arg, result, init in zip(args, op.results, carried, strict=True):
+                if arg in self.stored:
+                    self.stored.add(result)
+                    self.forced.append((result, arg))
+                    self.wishes.append((result, alias_source(init)))
+
+    def _is_arg(self, v: Value, op: Op) -> bool:
+        return any(v in region.args for region in op.regions)
+
+    # --- merging and offsets ---------------------------------------------------------------------------------------
+
+    def assign(self, plan: Schedule) -> Schedule:
+        for v in self.stored:
+            if v in self.start and not is_alias(v):
+                span = (self.start[v], max(self.end[v], self.start[v] + 1))
+                self.classes[v] = _Class(_bytes(v, self.block_dim), [span])
+        for a, b in self.forced:
+            self._merge(a, b)
+        for result, value, time in self.yielded:
+            self._try_merge(result, value)
+            if result in self.classes and self.classes[result] is not self.classes.get(value):
+                self.classes[result].spans.append((time, time + 1))
+        for a, b in self.wishes:
+            self._try_merge(a, b)
+        slots = _place(list(dict.fromkeys(self.classes.values())))
+        plan.slots = {v: slots[c] for v, c in self.classes.items()}
+        plan.scratch_bytes = max((s.offset + s.bytes for s in slots.values()), default=0)
+        return plan
+
+    def _try_merge(self, a: Value, b: Value) -> None:
+        if a in self.classes and b in self.classes and not self.classes[a].overlaps(self.classes[b]):
+            self._merge(a, b)
+
+    def _merge(self, a: Value, b: Value) -> None:
+        one, other = self.classes.get(a), self.classes.get(b)
+        if one is None or other is None or one is other:
+            return
+        one.spans += other.spans
+        one.bytes = max(one.bytes, other.bytes)
+        for v, c in self.classes.items():
+            if c is other:
+                self.classes[v] = one
+
+
+def _place(classes: list[_Class]) -> dict[_Class, Slot]:
+    """First-fit: each class gets the lowest offset that no class alive at the same time occupies."""
+    slots: dict[_Class, Slot] = {}
+    for c in sorted(classes, key=lambda c: -c.bytes):
+        taken = sorted((s.offset, s.offset + s.bytes) for other, s in slots.items() if other.overlaps(c))
+        offset = 0
+        for begin, end in taken:
+            if offset + c.bytes <= begin:
+                break
+            offset = max(offset, end)
+        slots[c] = Slot(c.bytes, offset)
+    return slots
+
+
+def _bytes(v: Value, block_dim: int) -> int:
+    t = stored_type(v, block_dim)
+    # one vector of slack, so that whole vectors may be loaded at the end of a tile
+    return -(-(t.size * t.dtype.size + ALIGN) // ALIGN) * ALIGN
+
+
+def is_alias(v: Value) -> bool:
+    """Whether the value is a stored tile under another shape, with no memory of its own."""
+    return v.op is not None and v.op.definition.name == "tile_reshape"
+
+
+def alias_source(v: Value) -> Value:
+    """The value whose slot holds `v`: the source of a chain of reshapes."""
+    while v.op is not None and is_alias(v):
+        v = v.op.operands[0]
+    return v
+
+
+def in_place_operand(op: Op) -> Value | None:
+    """The operand whose memory a block op may overwrite with its result, if the operand is not needed afterwards."""
+    if op.definition.name in ("tile_insert", "tile_put", "tile_add_at"):
+        return op.operands[0]
+    return op.operands[2] if op.definition.name == "tile_matmul_add" else None
+
+
+def _all_results(op: Op) -> list[Value]:
+    inner = [v for region in op.regions for o in region.ops for v in _all_results(o)]
+    return [*op.results, *inner]
