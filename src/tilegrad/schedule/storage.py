@@ -126,7 +126,7 @@ class _Lives:
         loop = op.definition in (for_, while_)
         for region, stages in zip(op.regions, stage.regions, strict=True):
             for arg in region.args:
-                self._define(arg, begin + 1)
+                self._define(arg, begin + 2)
             self.walk(stages)
             self.time += 2
             self._read(v for y in region.yields for v in self._leaves(y))
@@ -155,7 +155,7 @@ class _Lives:
                 if arg in self.stored:
                     self.stored.add(result)
                     self.forced.append((result, arg))
-                    self.wishes.append((result, alias_source(init)))
+                    self.yielded.append((arg, alias_source(init), begin + 1))
 
     def _is_arg(self, v: Value, op: Op) -> bool:
         return any(v in region.args for region in op.regions)
