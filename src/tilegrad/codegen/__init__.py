@@ -1,0 +1,1 @@
+"""From the schedule to LLVM IR."""

@@ -1,0 +1,219 @@
+"""The native function of a kernel: its entry, its loop over blocks, the order of atomic updates, and its stacks.
+
+    void kernel(i64 first_block, i64 last_block, ptr args, ptr grid, ptr ctx)
+
+`args` holds 8-byte slots: for an array its pointer, extents and byte strides, for a scalar its bits. `grid` is
+i64[8]: the extents of the launch's dim, padded with 1 to four, then the number of threads (launch) or blocks. `ctx`
+is the calling thread's context: scratch pointer, scratch bytes, error record, ticket, print buffer, stack area (see
+`runtime.launch`). Blocks of a kernel with atomic updates take turns: block b may update once the ticket says b.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilegrad import dtypes as dt
+from tilegrad.codegen.memory import ArrayVal, BufferVal, Site
+from tilegrad.codegen.nests import Nests
+from tilegrad.codegen.registers import Reg, Target
+from tilegrad.codegen.targets.cpu import CpuEmitter
+from tilegrad.ir.core import Kernel, Op, Value
+from tilegrad.ir.types import ArrayType, ScalarType, StackType, TileType
+from tilegrad.schedule.stages import Schedule
+
+#: Byte offsets in the thread's context.
+CTX_SCRATCH, CTX_ERROR, CTX_TICKET, CTX_PRINT, CTX_STACKS = 0, 16, 24, 32, 40
+#: A stack is {ptr data, i64 used bytes, i64 capacity}.
+STACK_BYTES = 24
+
+
+@dataclass(frozen=True)
+class Code:
+    """LLVM IR of a kernel and what the runtime must know to run it."""
+
+    text: str
+    entry: str
+    scratch_bytes: int
+    stack_count: int
+    ordered: bool
+    prints: bool
+    sites: tuple[Site, ...]
+
+
+def generate(kernel: Kernel, plan: Schedule, target: Target) -> Code:
+    """The code of a scheduled kernel for a target."""
+    e = CpuEmitter(target)
+    e.begin_function("kernel", ["i64 %first", "i64 %last", "ptr noalias %args", "ptr noalias %grid", "ptr noalias %ctx"])
+    lowering = KernelLowering(kernel, plan, e)
+    lowering.emit()
+    text = e.finish_function()
+    scratch = plan.scratch_bytes + lowering.extra_bytes
+    return Code(text, "kernel", scratch, lowering.stack_count, lowering.ordered, lowering.prints, tuple(e.sites))
+
+
+class KernelLowering(Nests):
+    """Lowering of a whole kernel."""
+
+    def __init__(self, kernel: Kernel, plan: Schedule, e: CpuEmitter) -> None:
+        super().__init__(kernel, plan, e, e.load_ptr("%ctx", CTX_SCRATCH))
+        e.make_temporary = self.temporary
+        e.error_ptr = e.load_ptr("%ctx", CTX_ERROR)
+        self.stack_count = 0
+        self.held = ""
+        self.stack_places: dict[Op, int] = {}
+        self._read_arguments()
+
+    def _read_arguments(self) -> None:
+        e, slot = self.e, 0
+        self.grid = [e.load_i64("%grid", 8 * k) for k in range(4)]
+        self.total = e.load_i64("%grid", 32)
+        for v in self.kernel.params:
+            if isinstance(v.type, ArrayType):
+                n = v.type.ndim
+                words = [e.load_i64("%args", 8 * (slot + 1 + k)) for k in range(2 * n)]
+                strides = words[n:]
+                if v.type.dense_rows and n:
+                    strides[-1] = e.const(v.type.dtype.size, dt.int64)
+                ptr = e.load_ptr("%args", 8 * slot)
+                self.bind(v, ArrayVal(v.type.dtype, ptr, words[:n], strides, v.type.dense_rows))
+                slot += 1 + 2 * n
+            else:
+                assert isinstance(v.type, ScalarType)
+                self.bind(v, e.load_scalar(e.element_offset("%args", dt.int64, None, slot), v.type.dtype, None, None))
+                slot += 1
+
+    def emit(self) -> None:
+        e = self.e
+        self.ordered = any(op.definition.effect == "atomic" for op in self.kernel.body.walk())
+        self.prints = any(op.definition.effect == "print" for op in self.kernel.body.walk())
+        if self.ordered:
+            self.ticket = e.load_ptr("%ctx", CTX_TICKET)
+            self.held = e.alloca(8)
+        first, last = e.argument("%first"), e.argument("%last")
+
+        def block(b: Reg) -> Sequence[Reg]:
+            with self.scope():
+                self._block(b)
+            return []
+
+        e.loop(first, last, 1, [], block)
+
+    def _block(self, b: Reg) -> None:
+        e = self.e
+        e.block_id = b
+        size = e.const(self.kernel.block_dim, dt.int64)
+        self.lane_count = size
+        if not self.kernel.tiled:
+            rest = e.sub(self.total, e.mul(b, size))
+            self.lane_count = e.minimum(rest, size)
+        if self.ordered:
+            e.store_scalar(self.held, e.const(0, dt.int64), None)
+        self.stages(self.plan.stages)
+        if self.ordered:
+            self.acquire()
+            e.store_release(self.ticket, e.add(b, e.const(1, dt.int64)))
+
+    def acquire(self) -> None:
+        """Wait until all earlier blocks have finished their atomic updates."""
+        e = self.e
+        held = e.compare("ne", e.load_scalar(self.held, dt.int64, None, None), e.const(0, dt.int64))
+
+        def wait() -> Sequence[Reg]:
+            e.wait_for(self.ticket, e.block_id)
+            e.store_scalar(self.held, e.const(1, dt.int64), None)
+            return []
+
+        e.branch(held, lambda: [], wait)
+
+    # --- stacks ----------------------------------------------------------------------------------------------------
+
+    def _run_stack(self, op: Op) -> Any:
+        """Empty the stack's record (or one per lane); its memory is kept from block to block."""
+        t = op.result.type
+        assert isinstance(t, StackType)
+        if op not in self.stack_places:
+            self.stack_places[op] = self.stack_count
+            self.stack_count += self.kernel.block_dim if t.varying else 1
+        record = self._record(self.stack_places[op], t.varying)
+        self.e.store_scalar(self.e.element_offset(record, dt.int64, None, 1), self.e.const(0, dt.int64), None)
+        return record
+
+    def _record(self, place: int, varying: bool) -> str:
+        e = self.e
+        area = e.element_offset(e.load_ptr("%ctx", CTX_STACKS), dt.uint8, None, place * STACK_BYTES)
+        if not varying:
+            return area
+        return e.byte_offset(area, e.mul(e.i64(self.lane_base), e.const(STACK_BYTES, dt.int64)))
+
+    def _stack(self, op: Op) -> list[Any]:
+        return [self._run_stack(op)]
+
+    def stack_record(self, v: Value) -> str:
+        """The record of a stack, wherever it is asked for (another lane loop, say)."""
+        assert v.op is not None and isinstance(v.type, StackType)
+        return self._record(self.stack_places[v.op], v.type.varying)
+
+    def _push(self, op: Op) -> list[Any]:
+        e = self.e
+        record = self.stack_record(op.operands[0])
+        size = sum(_item_bytes(v) for v in op.operands[1:])
+        used = e.load_i64(record, 8)
+        data = e.grow_stack(record, used, size)
+        offset = 0
+        for v in op.operands[1:]:
+            here = e.element_offset(e.byte_offset(data, used), dt.uint8, None, offset)
+            if isinstance(v.type, TileType) and self.is_stored(v):
+                e.copy(BufferVal(v.type.dtype, here, v.type.shape), self.buffer(v))
+            else:
+                e.store_scalar(here, self.reg(v), None)
+            offset += _item_bytes(v)
+        e.store_scalar(e.element_offset(record, dt.int64, None, 1), e.add(used, e.const(size, dt.int64)), None)
+        return []
+
+    def _pop(self, op: Op) -> list[Any]:
+        e = self.e
+        record = self.stack_record(op.operands[0])
+        size = sum(_item_bytes(v) for v in op.results)
+        used = e.sub(e.load_i64(record, 8), e.const(size, dt.int64))
+        e.store_scalar(e.element_offset(record, dt.int64, None, 1), used, None)
+        data = e.byte_offset(e.load_ptr(record, 0), used)
+        results: list[Any] = []
+        offset = 0
+        for v in op.results:
+            here = e.element_offset(data, dt.uint8, None, offset)
+            if isinstance(v.type, TileType) and self.is_stored(v):
+                e.copy(self.buffer(v), BufferVal(v.type.dtype, here, v.type.shape))
+                results.append(None)
+            else:
+                results.append(e.load_scalar(here, v.type.dtype, None, None))  # type: ignore[union-attr]
+            offset += _item_bytes(v)
+        return results
+
+    def _run_push(self, op: Op) -> None:
+        self._push(op)
+
+    def _effect(self, op: Op) -> None:
+        if op.definition.name != "pop":
+            super()._effect(op)
+            return
+        for v, r in zip(op.results, self._pop(op), strict=True):
+            if r is not None:
+                self.bind(v, r)
+
+    # --- printing --------------------------------------------------------------------------------------------------
+
+    def _run_print_(self, op: Op) -> None:
+        raise NotImplementedError
+
+
+def _item_bytes(v: Value) -> int:
+    """Bytes of a value on a stack, a multiple of 8 (whole vectors may be copied at the end of a tile)."""
+    t = v.type
+    if isinstance(t, TileType):
+        return -(-(t.size * t.dtype.size + 64) // 64) * 64
+    assert isinstance(t, ScalarType)
+    return 8
+
+
