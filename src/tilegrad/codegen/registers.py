@@ -165,9 +165,15 @@ class RegisterEmitter(Emitter):
     def _float_to(self, x: Reg, dtype: DType) -> Reg:
         if dtype.is_float:
             return self._convert("fpext" if dtype.bits > x.dtype.bits else "fptrunc", x, dtype)
-        name = "fptosi" if dtype.kind == "i" else "fptoui"
-        full = f"llvm.{name}.sat.{_overload(dtype, x.width)}.{_overload(x.dtype, x.width)}"
-        return self._call_full(full, dtype, [x])
+        low, high = float(dtype.min), float(int(dtype.max) + 1)  # powers of two (or 0), so exact in every float type
+        above = self.compare("ge", x, self.const(high, x.dtype))
+        below = self.compare("lt", x, self.const(low, x.dtype))
+        number = self.compare("eq", x, x)
+        inside = self.and_(number, self.not_(self.or_(above, below)))
+        safe = self.select(inside, x, self.zero(x.dtype))
+        result = self._convert("fptosi" if dtype.kind == "i" else "fptoui", safe, dtype)
+        result = self.select(above, self.const(dtype.max, dtype), result)
+        return self.select(below, self.const(dtype.min, dtype), result)
 
     def _int_to_int(self, x: Reg, dtype: DType) -> Reg:
         if dtype.bits == x.dtype.bits:

@@ -96,16 +96,16 @@ class CpuEmitter(MemoryEmitter):
         target = out if wide is out.dtype else self.make_temporary(wide, out.shape)
         emit_matmul(self, target, a, b, c)
         if target is not out:
-            self._convert(out, target)
+            self._convert_tile(out, target)
 
     def _converted(self, x: BufferVal, dtype: DType) -> BufferVal:
         if x.dtype is dtype:
             return x
         result = self.make_temporary(dtype, x.shape)
-        self._convert(result, x)
+        self._convert_tile(result, x)
         return result
 
-    def _convert(self, target: BufferVal, source: BufferVal) -> None:
+    def _convert_tile(self, target: BufferVal, source: BufferVal) -> None:
         def point(index: Index) -> None:
             self.store(target, index, self.cast(self.load(source, index), target.dtype))
 
