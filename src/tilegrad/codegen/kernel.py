@@ -45,7 +45,9 @@ class Code:
 def generate(kernel: Kernel, plan: Schedule, target: Target) -> Code:
     """The code of a scheduled kernel for a target."""
     e = CpuEmitter(target)
-    e.begin_function("kernel", ["i64 %first", "i64 %last", "ptr noalias %args", "ptr noalias %grid", "ptr noalias %ctx"])
+    e.begin_function(
+        "kernel", ["i64 %first", "i64 %last", "ptr noalias %args", "ptr noalias %grid", "ptr noalias %ctx"]
+    )
     lowering = KernelLowering(kernel, plan, e)
     lowering.emit()
     text = e.finish_function()
@@ -163,11 +165,7 @@ class KernelLowering(Nests):
         data = e.grow_stack(record, used, size)
         offset = 0
         for v in op.operands[1:]:
-            here = e.element_offset(e.byte_offset(data, used), dt.uint8, None, offset)
-            if isinstance(v.type, TileType) and self.is_stored(v):
-                e.copy(BufferVal(v.type.dtype, here, v.type.shape), self.buffer(v))
-            else:
-                e.store_scalar(here, self.reg(v), None)
+            self._put(e.element_offset(e.byte_offset(data, used), dt.uint8, None, offset), v)
             offset += _item_bytes(v)
         e.store_scalar(e.element_offset(record, dt.int64, None, 1), e.add(used, e.const(size, dt.int64)), None)
         return []
@@ -205,15 +203,34 @@ class KernelLowering(Nests):
     # --- printing --------------------------------------------------------------------------------------------------
 
     def _run_print_(self, op: Op) -> None:
-        raise NotImplementedError
+        """Append the site and the raw values to the print buffer, which is laid out like a stack."""
+        e = self.e
+        record = e.load_ptr("%ctx", CTX_PRINT)
+        size = 8 + sum(_item_bytes(v) for v in op.operands)
+        used = e.load_i64(record, 8)
+        data = e.byte_offset(e.grow_stack(record, used, size), used)
+        site = e.site("print", str(op.attrs["template"]), tuple(_layout(v) for v in op.operands))
+        e.store_scalar(data, e.const(site, dt.int64), None)
+        offset = 8
+        for v in op.operands:
+            self._put(e.element_offset(data, dt.uint8, None, offset), v)
+            offset += _item_bytes(v)
+        e.store_scalar(e.element_offset(record, dt.int64, None, 1), e.add(used, e.const(size, dt.int64)), None)
+
+    def _put(self, here: str, v: Value) -> None:
+        """Write a value to memory outside of the slots."""
+        if isinstance(v.type, TileType) and self.is_stored(v):
+            self.e.copy(BufferVal(v.type.dtype, here, v.type.shape), self.buffer(v))
+        else:
+            self.e.store_scalar(here, self.reg(v), None)
+
+
+def _layout(v: Value) -> tuple[dt.DType, tuple[int, ...] | None]:
+    assert isinstance(v.type, (ScalarType, TileType))
+    return v.type.dtype, v.type.shape if isinstance(v.type, TileType) else None
 
 
 def _item_bytes(v: Value) -> int:
-    """Bytes of a value on a stack, a multiple of 8 (whole vectors may be copied at the end of a tile)."""
+    """Bytes of a value on a stack or in the print buffer, a multiple of 8."""
     t = v.type
-    if isinstance(t, TileType):
-        return -(-(t.size * t.dtype.size + 64) // 64) * 64
-    assert isinstance(t, ScalarType)
-    return 8
-
-
+    return -(-t.size * t.dtype.size // 8) * 8 if isinstance(t, TileType) else 8

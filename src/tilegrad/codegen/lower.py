@@ -449,7 +449,14 @@ class Lowering:
         return [self.e.splat(self.reg(y)) if is_varying(y.type) else self.reg(y) for y in block.yields]
 
     def lane_op(self, op: Op) -> None:
-        handlers = {if_: self._lane_if, for_: self._lane_for, while_: self._lane_while, stack: self._stack, push: self._push, pop: self._pop}
+        handlers = {
+            if_: self._lane_if,
+            for_: self._lane_for,
+            while_: self._lane_while,
+            stack: self._stack,
+            push: self._push,
+            pop: self._pop,
+        }
         handler = handlers.get(op.definition)
         if handler is None:
             self._effect(op)
@@ -518,7 +525,9 @@ class Lowering:
         return block.yields
 
     def _lane_inits(self, values: Sequence[Value], args: Sequence[Value]) -> list[Reg]:
-        return [self.e.splat(self.reg(v)) if is_varying(a.type) else self.reg(v) for v, a in zip(values, args, strict=True)]
+        return [
+            self.e.splat(self.reg(v)) if is_varying(a.type) else self.reg(v) for v, a in zip(values, args, strict=True)
+        ]
 
     def _bind_all(self, values: Sequence[Value], regs: Sequence[Reg]) -> None:
         for v, r in zip(values, regs, strict=True):
@@ -541,8 +550,8 @@ def _key(index: Index) -> tuple[Any, ...]:
 
 
 def needs_scalar_code(op: Op) -> bool:
-    """Whether lane code must run one lane at a time: loops of different length, or stacks."""
-    if op.definition in (stack, push, pop):
+    """Whether lane code must run one lane at a time: loops of different length, stacks, or printing."""
+    if op.definition in (stack, push, pop) or op.definition.effect == "print":
         return True
     if op.definition is for_ and any(is_varying(v.type) for v in op.operands[:3]):
         return True
@@ -554,5 +563,3 @@ def needs_scalar_code(op: Op) -> bool:
 def scalar_type(v: Value) -> ScalarType:
     assert isinstance(v.type, ScalarType)
     return v.type
-
-

@@ -51,11 +51,13 @@ class BufferVal:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A place in the kernel that can raise: the kind of error, where, and what its values mean."""
+    """A place in the kernel that can raise or print: of what kind, where, and what its values are."""
 
     kind: str
     loc: Loc
     message: str = ""
+    #: dtype and shape (None: a scalar) of printed values
+    layout: tuple[tuple[DType, tuple[int, ...] | None], ...] = ()
 
 
 class MemoryEmitter(RegisterEmitter):
@@ -380,8 +382,9 @@ class MemoryEmitter(RegisterEmitter):
 
     # --- checks ----------------------------------------------------------------------------------------------------
 
-    def site(self, kind: str, message: str = "") -> int:
-        self.sites.append(Site(kind, self.loc, message or self.message))
+    def site(self, kind: str, message: str = "", layout: tuple[tuple[DType, tuple[int, ...] | None], ...] = ()) -> int:
+        """Register a place that can raise or print; its number, from 1."""
+        self.sites.append(Site(kind, self.loc, message or self.message, layout))
         return len(self.sites)
 
     def check(self, ok: Reg, kind: str, *values: Reg) -> None:  # type: ignore[override]
@@ -393,7 +396,11 @@ class MemoryEmitter(RegisterEmitter):
 
     def _raise_unless(self, ok: Reg, site: int, values: Sequence[Reg]) -> None:
         """Note the first failure of this thread: site, block, and the values of the first failing element."""
-        bad = self._active(self.not_(ok)) if ok.width > 1 or self.mask is None else self._active(self.not_(self.splat(ok)))
+        bad = (
+            self._active(self.not_(ok))
+            if ok.width > 1 or self.mask is None
+            else self._active(self.not_(self.splat(ok)))
+        )
         assert bad is not None
 
         def note() -> Sequence[Reg]:

@@ -81,7 +81,11 @@ class Nests(Lowering):
         assert op is not None
         yield op
         for x in op.operands:
-            inline = x.op is not None and not self.is_stored(x) and (x.op.definition.cls == "point" or x.op.definition is map_)
+            inline = (
+                x.op is not None
+                and not self.is_stored(x)
+                and (x.op.definition.cls == "point" or x.op.definition is map_)
+            )
             if isinstance(x.type, TileType) and inline:
                 yield from self._inlined(x)
 
@@ -291,7 +295,9 @@ class _FoldNest:
     def _lane_step(self) -> int:
         return 1 if self.width > 1 else 0
 
-    def _chunked(self, turn: Callable[..., Sequence[Reg]], accs: list[Reg], turns: int, stride: int, sets: int) -> list[Reg]:
+    def _chunked(
+        self, turn: Callable[..., Sequence[Reg]], accs: list[Reg], turns: int, stride: int, sets: int
+    ) -> list[Reg]:
         """Sum chunks of bounded length and add up their results, so that the error does not grow with the extent."""
         e = self.e
         chunk = CHUNK * stride

@@ -505,7 +505,13 @@ class RegisterEmitter(Emitter):
         full = f"llvm.masked.gather.{_overload_memory(dtype, width)}.v{width}p0"
         self.f.declare(full, t, f"<{width} x ptr>, i32 immarg, <{width} x i1>, {t}")
         m = "splat (i1 true)" if mask is None else self._same(mask, Reg("", dtype, width))[0].name
-        rest = "poison" if fill is None else self._splat(self._to_memory(fill), width).name if fill.width == 1 else self._to_memory(fill).name
+        rest = (
+            "poison"
+            if fill is None
+            else self._splat(self._to_memory(fill), width).name
+            if fill.width == 1
+            else self._to_memory(fill).name
+        )
         text = f"call {t} @{full}(<{width} x ptr> {ptrs}, i32 {dtype.size}, <{width} x i1> {m}, {t} {rest})"
         return self._from_memory(self.f.let(text), dtype, width)
 
