@@ -114,7 +114,6 @@ class Kernel:
         return self.body.args
 
 
-
 def free_values(block: Block) -> list[Value]:
     """The values that a region uses but does not define, in order of first use."""
     defined: set[Value] = set()

@@ -70,7 +70,6 @@ class OpDef:
         return CALL(self, operands, attrs)
 
 
-
 def _run_body(definition: OpDef, operands: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     return definition.body(*operands, **attrs)
 

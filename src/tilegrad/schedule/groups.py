@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from tilegrad.ir.core import Block, Kernel, Op, Value
 from tilegrad.ir.types import ArrayType, ScalarType, TileType, is_varying
-from tilegrad.ops.control import for_, if_, map_, while_, yield_
+from tilegrad.ops.control import for_, if_, map_, push, while_, yield_
 from tilegrad.schedule.facts import Access, Facts, is_lane_code, is_pure, needs_block
 from tilegrad.schedule.stages import Control, Group, Lanes, Scalar, Stage, Whole, in_register
 
@@ -79,7 +79,7 @@ class Planner:
     def _wants_memory(self, v: Value, user: Op) -> bool:
         if user.definition.cls == "block" or user.definition.name == "tile_reshape":
             return True
-        return not in_register(v) and user.definition in (if_, for_, while_, yield_) and not self._in_map(user)
+        return not in_register(v) and user.definition in (if_, for_, while_, yield_, push) and not self._in_map(user)
 
     def _in_map(self, op: Op) -> bool:
         owner = self.facts.owner.get(self.facts.home[op])

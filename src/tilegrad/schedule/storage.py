@@ -73,6 +73,8 @@ class _Lives:
             else:
                 assert isinstance(stage, Scalar)
                 self._read(self.planner.needs(stage.op).leaves)
+                for v in stage.op.results:
+                    self._define(v, self.time + 1)
 
     def _define(self, v: Value, time: int) -> None:
         if v in self.stored:
