@@ -28,11 +28,13 @@ from tilegrad.dtypes import DType
 Compare = Literal["eq", "ne", "lt", "le", "gt", "ge"]
 
 
-class Reg(Protocol):
-    """A value in registers. Opaque to lowerings but for its dtype."""
+@dataclass(frozen=True, slots=True)
+class Reg:
+    """A value in registers. To a lowering it is opaque but for its dtype; `name` is the code generator's."""
 
-    @property
-    def dtype(self) -> DType: ...
+    name: str
+    dtype: DType
+    width: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,24 +63,36 @@ class Source(Protocol):
     def at(self, index: Index) -> Reg: ...
 
 
-class ArrayRef(Protocol):
-    """An array operand: its extents and where it lies."""
+@dataclass(slots=True)
+class ArrayRef:
+    """An array operand: base pointer, extents and byte strides, all uniform int64."""
+
+    dtype: DType
+    ptr: str
+    shape: list[Reg]
+    strides: list[Reg]
+    dense_rows: bool
 
     @property
-    def dtype(self) -> DType: ...
-    @property
-    def ndim(self) -> int: ...
-    @property
-    def shape(self) -> Sequence[Reg]: ...
+    def ndim(self) -> int:
+        return len(self.shape)
 
 
-class Buffer(Protocol):
+@dataclass(slots=True)
+class Buffer:
     """A tile in the block's scratch memory, row-major and dense."""
 
+    dtype: DType
+    ptr: str
+    shape: tuple[int, ...]
+
     @property
-    def dtype(self) -> DType: ...
-    @property
-    def shape(self) -> tuple[int, ...]: ...
+    def strides(self) -> tuple[int, ...]:
+        """Distance between neighbours along each axis, in elements."""
+        result = [1] * len(self.shape)
+        for k in range(len(self.shape) - 2, -1, -1):
+            result[k] = result[k + 1] * self.shape[k + 1]
+        return tuple(result)
 
 
 @dataclass(frozen=True)
@@ -229,8 +243,8 @@ class Emitter(ABC):
 
     # structure
     @abstractmethod
-    def points(self, shape: tuple[int, ...], body: Callable[[Index], None]) -> None:
-        """Run `body` at every index of `shape`, in any order, many elements at once; the block's lanes share the work."""
+    def points(self, shape: tuple[int, ...], body: Callable[[Index], None], width: int | None = None) -> None:
+        """Run `body` at every index of `shape`, in any order, up to `width` elements at once; lanes share the work."""
 
     @abstractmethod
     def loop(

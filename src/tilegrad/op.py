@@ -31,7 +31,7 @@ from tilegrad.ir import builder as ir_builder
 from tilegrad.ir import opdef
 from tilegrad.ir.core import Value
 from tilegrad.ir.opdef import Effect, OpClass, OpDef, OperandKind
-from tilegrad.ir.types import ArrayType, ScalarType, TileType, Type, is_varying
+from tilegrad.ir.types import ArrayType, ScalarType, StackType, TileType, Type, is_varying
 
 #: Annotations of operands. In bodies a Tile and an Array are NumPy arrays and a Scalar is a NumPy scalar.
 Tile = Any
@@ -172,7 +172,7 @@ def as_values(definition: OpDef, operands: tuple[Any, ...]) -> tuple[Value, ...]
     """Operands with every Python or NumPy number made a constant, and shapes of an elementwise op made equal."""
     if definition.elementwise is None:
         return tuple(x if isinstance(x, Value) else constant(x) for x in operands)
-    typed = [x.type.dtype for x in operands if isinstance(x, Value)]
+    typed = [x.type.dtype for x in operands if isinstance(x, Value) and not isinstance(x.type, StackType)]
     typed += [known for x in operands if isinstance(x, np.generic) and (known := dt.as_dtype(x.dtype))]
     shared = typed[0] if typed else None
     values = [x if isinstance(x, Value) else _literal(definition, x, shared) for x in operands]
@@ -199,7 +199,7 @@ def _literal(definition: OpDef, x: Any, dtype: DType | None) -> Value:
 
 def _spread(v: Value, shape: tuple[int, ...]) -> Value:
     if isinstance(v.type, TileType):
-        return v if v.type.shape == shape else REGISTRY["tile_broadcast"](v, shape=shape)  # type: ignore[no-any-return]
+        return v if v.type.shape == shape else REGISTRY["tile_broadcast"](v, shape=shape)
     return REGISTRY["tile_full"](v, shape=shape)  # type: ignore[no-any-return]
 
 

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilegrad import dtypes as dt
-from tilegrad.codegen.memory import ArrayVal, BufferVal, Site
+from tilegrad.codegen.memory import Site
 from tilegrad.codegen.nests import Nests
-from tilegrad.codegen.registers import Reg, Target
+from tilegrad.codegen.registers import Target
 from tilegrad.codegen.targets.cpu import CpuEmitter
+from tilegrad.emit import ArrayRef, Buffer, Reg
 from tilegrad.ir.core import Kernel, Op, Value
 from tilegrad.ir.types import ArrayType, ScalarType, StackType, TileType
 from tilegrad.schedule.stages import Schedule
@@ -59,6 +60,7 @@ class KernelLowering(Nests):
     """Lowering of a whole kernel."""
 
     def __init__(self, kernel: Kernel, plan: Schedule, e: CpuEmitter) -> None:
+        self.cpu = e
         super().__init__(kernel, plan, e, e.load_ptr("%ctx", CTX_SCRATCH))
         e.make_temporary = self.temporary
         e.error_ptr = e.load_ptr("%ctx", CTX_ERROR)
@@ -79,7 +81,7 @@ class KernelLowering(Nests):
                 if v.type.dense_rows and n:
                     strides[-1] = e.const(v.type.dtype.size, dt.int64)
                 ptr = e.load_ptr("%args", 8 * slot)
-                self.bind(v, ArrayVal(v.type.dtype, ptr, words[:n], strides, v.type.dense_rows))
+                self.bind(v, ArrayRef(v.type.dtype, ptr, words[:n], strides, v.type.dense_rows))
                 slot += 1 + 2 * n
             else:
                 assert isinstance(v.type, ScalarType)
@@ -115,7 +117,7 @@ class KernelLowering(Nests):
         self.stages(self.plan.stages)
         if self.ordered:
             self.acquire()
-            e.store_release(self.ticket, e.add(b, e.const(1, dt.int64)))
+            self.cpu.store_release(self.ticket, e.add(b, e.const(1, dt.int64)))
 
     def acquire(self) -> None:
         """Wait until all earlier blocks have finished their atomic updates."""
@@ -123,14 +125,13 @@ class KernelLowering(Nests):
         held = e.compare("ne", e.load_scalar(self.held, dt.int64, None, None), e.const(0, dt.int64))
 
         def wait() -> Sequence[Reg]:
-            e.wait_for(self.ticket, e.block_id)
+            self.cpu.wait_for(self.ticket, e.block_id)
             e.store_scalar(self.held, e.const(1, dt.int64), None)
             return []
 
         e.branch(held, lambda: [], wait)
 
-    # --- stacks ----------------------------------------------------------------------------------------------------
-
+    # --- stacks -----------------------------------------------------------------------------------------------------
     def _run_stack(self, op: Op) -> Any:
         """Empty the stack's record (or one per lane); its memory is kept from block to block."""
         t = op.result.type
@@ -162,7 +163,7 @@ class KernelLowering(Nests):
         record = self.stack_record(op.operands[0])
         size = sum(_item_bytes(v) for v in op.operands[1:])
         used = e.load_i64(record, 8)
-        data = e.grow_stack(record, used, size)
+        data = self.cpu.grow_stack(record, used, size)
         offset = 0
         for v in op.operands[1:]:
             self._put(e.element_offset(e.byte_offset(data, used), dt.uint8, None, offset), v)
@@ -182,7 +183,7 @@ class KernelLowering(Nests):
         for v in op.results:
             here = e.element_offset(data, dt.uint8, None, offset)
             if isinstance(v.type, TileType) and self.is_stored(v):
-                e.copy(self.buffer(v), BufferVal(v.type.dtype, here, v.type.shape))
+                e.copy(self.buffer(v), Buffer(v.type.dtype, here, v.type.shape))
                 results.append(None)
             else:
                 results.append(e.load_scalar(here, v.type.dtype, None, None))  # type: ignore[union-attr]
@@ -200,15 +201,14 @@ class KernelLowering(Nests):
             if r is not None:
                 self.bind(v, r)
 
-    # --- printing --------------------------------------------------------------------------------------------------
-
+    # --- printing ---------------------------------------------------------------------------------------------------
     def _run_print_(self, op: Op) -> None:
         """Append the site and the raw values to the print buffer, which is laid out like a stack."""
         e = self.e
         record = e.load_ptr("%ctx", CTX_PRINT)
         size = 8 + sum(_item_bytes(v) for v in op.operands)
         used = e.load_i64(record, 8)
-        data = e.byte_offset(e.grow_stack(record, used, size), used)
+        data = e.byte_offset(self.cpu.grow_stack(record, used, size), used)
         site = e.site("print", str(op.attrs["template"]), tuple(_layout(v) for v in op.operands))
         e.store_scalar(data, e.const(site, dt.int64), None)
         offset = 8
@@ -220,7 +220,7 @@ class KernelLowering(Nests):
     def _put(self, here: str, v: Value) -> None:
         """Write a value to memory outside of the slots."""
         if isinstance(v.type, TileType) and self.is_stored(v):
-            self.e.copy(BufferVal(v.type.dtype, here, v.type.shape), self.buffer(v))
+            self.e.copy(Buffer(v.type.dtype, here, v.type.shape), self.buffer(v))
         else:
             self.e.store_scalar(here, self.reg(v), None)
 

@@ -12,16 +12,16 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from tilegrad import dtypes as dt
-from tilegrad.codegen.memory import ArrayVal, BufferVal, MemoryEmitter
-from tilegrad.codegen.registers import Reg, apply_elementwise
+from tilegrad.codegen.memory import MemoryEmitter
+from tilegrad.codegen.registers import apply_elementwise
 from tilegrad.diagnostics import CompilerBug
-from tilegrad.emit import Coord, Index
+from tilegrad.emit import ArrayRef, Buffer, Coord, Index, Reg
 from tilegrad.ir.core import Block, Kernel, Op, Value
 from tilegrad.ir.types import ArrayType, ScalarType, TileType, is_varying
 from tilegrad.ops.control import constant, for_, if_, map_, pop, push, spread, stack, while_
 from tilegrad.schedule.facts import is_pure
 from tilegrad.schedule.stages import Control, Group, Lanes, Scalar, Schedule, Stage, Whole, in_register, stored_type
-from tilegrad.schedule.storage import alias_source, is_alias
+from tilegrad.schedule.storage import alias_source
 
 
 class TileSource:
@@ -67,8 +67,7 @@ class Lowering:
         self.prints = False
         self.stacks: dict[Value, tuple[str, int]] = {}
 
-    # --- scopes ----------------------------------------------------------------------------------------------------
-
+    # --- scopes -----------------------------------------------------------------------------------------------------
     @contextmanager
     def scope(self) -> Iterator[None]:
         self.scopes.append({})
@@ -87,15 +86,14 @@ class Lowering:
                 return found
         return None
 
-    # --- values ----------------------------------------------------------------------------------------------------
-
-    def array(self, v: Value) -> ArrayVal:
+    # --- values -----------------------------------------------------------------------------------------------------
+    def array(self, v: Value) -> ArrayRef:
         found = self.known(v)
         if found is None:
             assert v.op is not None
             found = self._run(v.op)
             self.bind(v, found)
-        assert isinstance(found, ArrayVal)
+        assert isinstance(found, ArrayRef)
         return found
 
     def reg(self, v: Value) -> Reg:
@@ -124,11 +122,11 @@ class Lowering:
             raise CompilerBug(f"a lane value is read outside of lane code: {v!r}")
         return self.e.load(self.buffer(v), self.lane_index)
 
-    def buffer(self, v: Value) -> BufferVal:
+    def buffer(self, v: Value) -> Buffer:
         """The scratch memory of a stored tile or lane value."""
         slot = self.plan.slots[alias_source(v)]
         t = stored_type(v, self.kernel.block_dim)
-        return BufferVal(t.dtype, self.e.element_offset(self.scratch, dt.uint8, None, slot.offset), t.shape)
+        return Buffer(t.dtype, self.e.element_offset(self.scratch, dt.uint8, None, slot.offset), t.shape)
 
     def is_stored(self, v: Value) -> bool:
         return alias_source(v) in self.plan.slots
@@ -228,8 +226,7 @@ class Lowering:
                 return definition.lower(self.e, self.lane_index, *self._operands(op), **op.attrs)  # type: ignore[misc]
             return definition.lower(self.e, *self._operands(op), **op.attrs)  # type: ignore[misc]
 
-    # --- ops that only the code generator can lower --------------------------------------------------------------------
-
+    # --- ops that only the code generator can lower -----------------------------------------------------------------
     def _run_lane_id(self, op: Op) -> Reg:
         return self._lane_vector(dt.int32, self.e.cast(self.e.i64(self.lane_base), dt.int32))
 
@@ -267,7 +264,7 @@ class Lowering:
     def _run_array_shape(self, op: Op) -> Reg:
         return self.e.cast(self.array(op.operands[0]).shape[op.attrs["axis"]], dt.int32)
 
-    def _run_array_row(self, op: Op) -> ArrayVal:
+    def _run_array_row(self, op: Op) -> ArrayRef:
         """A part of an array; a wrong index is reported, and then the part has no elements."""
         e = self.e
         source, index = self.array(op.operands[0]), [e.i64(self.reg(x)) for x in op.operands[1:]]
@@ -279,10 +276,9 @@ class Lowering:
             e.check_index(ok, i, axis, extent)
             shape = [e.select(ok, n, e.const(0, dt.int64)) for n in shape]
             ptr = e.byte_offset(ptr, e.mul(e.select(ok, j, e.const(0, dt.int64)), source.strides[axis]))
-        return ArrayVal(source.dtype, ptr, shape, list(source.strides[len(index) :]), source.dense_rows)
+        return ArrayRef(source.dtype, ptr, shape, list(source.strides[len(index) :]), source.dense_rows)
 
-    # --- stages ----------------------------------------------------------------------------------------------------
-
+    # --- stages -----------------------------------------------------------------------------------------------------
     def stages(self, stages: Sequence[Stage]) -> None:
         for stage in stages:
             if isinstance(stage, Scalar):
@@ -337,8 +333,7 @@ class Lowering:
         """Wait until all earlier blocks have finished their atomic updates."""
         raise NotImplementedError
 
-    # --- uniform control flow --------------------------------------------------------------------------------------
-
+    # --- uniform control flow ---------------------------------------------------------------------------------------
     def _control(self, stage: Control) -> None:
         op = stage.op
         handler = {if_: self._if, for_: self._for, while_: self._while}[op.definition]
@@ -373,12 +368,12 @@ class Lowering:
         for source, target in staged:
             self.e.copy(target, source)
 
-    def temporary(self, dtype: dt.DType, shape: tuple[int, ...]) -> BufferVal:
+    def temporary(self, dtype: dt.DType, shape: tuple[int, ...]) -> Buffer:
         """Scratch memory that lasts until the end of the kernel's code."""
         t = TileType(dtype, shape)
         offset = self.plan.scratch_bytes + self.extra_bytes
         self.extra_bytes += -(-(t.size * dtype.size + 64) // 64) * 64
-        return BufferVal(dtype, self.e.element_offset(self.scratch, dt.uint8, None, offset), shape)
+        return Buffer(dtype, self.e.element_offset(self.scratch, dt.uint8, None, offset), shape)
 
     def _if(self, op: Op, regions: list[list[Stage]]) -> list[Reg]:
         then, otherwise = (
@@ -439,8 +434,7 @@ class Lowering:
 
         return self.e.while_loop(inits, condition, body)
 
-    # --- lane code: regions run for a vector of lanes, or of elements of a map -----------------------------------------
-
+    # --- lane code: regions run for a vector of lanes, or of elements of a map --------------------------------------
     def region(self, block: Block) -> list[Reg]:
         """Run a region of lane code and return what it yields."""
         for op in block.ops[:-1]:
@@ -533,8 +527,7 @@ class Lowering:
         for v, r in zip(values, regs, strict=True):
             self.bind(v, r)
 
-    # --- stacks ----------------------------------------------------------------------------------------------------
-
+    # --- stacks -----------------------------------------------------------------------------------------------------
     def _stack(self, op: Op) -> list[Any]:
         raise NotImplementedError
 

@@ -12,41 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tilegrad import dtypes as dt
-from tilegrad.codegen.registers import Reg, RegisterEmitter
+from tilegrad.codegen.registers import RegisterEmitter
 from tilegrad.diagnostics import Loc
 from tilegrad.dtypes import DType
-from tilegrad.emit import Coord, Index
-
-
-@dataclass(slots=True)
-class ArrayVal:
-    """An array operand: base pointer, extents and byte strides, all uniform int64."""
-
-    dtype: DType
-    ptr: str
-    shape: list[Reg]
-    strides: list[Reg]
-    dense_rows: bool
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-
-@dataclass(slots=True)
-class BufferVal:
-    """A dense row-major tile in scratch memory."""
-
-    dtype: DType
-    ptr: str
-    shape: tuple[int, ...]
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        result = [1] * len(self.shape)
-        for k in range(len(self.shape) - 2, -1, -1):
-            result[k] = result[k + 1] * self.shape[k + 1]
-        return tuple(result)
+from tilegrad.emit import ArrayRef, Buffer, Coord, Index, Reg
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +47,7 @@ class MemoryEmitter(RegisterEmitter):
         #: vectors that are known to be base + step * lane, so that indices made of them give dense accesses
         self.affine: dict[str, tuple[Reg, int]] = {}
 
-    # --- vectors that count up with the lane ---------------------------------------------------------------------------
-
+    # --- vectors that count up with the lane ------------------------------------------------------------------------
     def note_affine(self, x: Reg, base: Reg, step: int) -> None:
         if x.width > 1:
             self.affine[x.name] = (base, step)
@@ -114,8 +82,7 @@ class MemoryEmitter(RegisterEmitter):
         known = self.affine.get(x.name)
         return Coord(self.i64(x), 0, gather=True) if known is None else Coord(self.i64(known[0]), known[1])
 
-    # --- masks -----------------------------------------------------------------------------------------------------
-
+    # --- masks ------------------------------------------------------------------------------------------------------
     @contextmanager
     def masked(self, mask: Reg | None) -> Iterator[None]:
         """Inside the context only elements for which `mask` (and the outer mask) holds are active."""
@@ -132,7 +99,6 @@ class MemoryEmitter(RegisterEmitter):
         return self.and_(self.mask, extra)
 
     # --- 64-bit index arithmetic ------------------------------------------------------------------------------------
-
     def i64(self, value: int | Reg) -> Reg:
         if isinstance(value, Reg):
             return value if value.dtype is dt.int64 else self.cast(value, dt.int64)
@@ -146,9 +112,8 @@ class MemoryEmitter(RegisterEmitter):
         steps = self.mul(self.iota(dt.int64), self.const(c.step, dt.int64)) if c.step != 1 else self.iota(dt.int64)
         return self.add(base, steps)
 
-    # --- arrays ----------------------------------------------------------------------------------------------------
-
-    def array_get(self, array: ArrayVal, index: Index, fill: Reg | None = None) -> Reg:  # type: ignore[override]
+    # --- arrays -----------------------------------------------------------------------------------------------------
+    def array_get(self, array: ArrayRef, index: Index, fill: Reg | None = None) -> Reg:
         if self.inside:
             return self._read(array, index, None, None)
         if fill is None:
@@ -160,7 +125,7 @@ class MemoryEmitter(RegisterEmitter):
         ok = self.in_range(array, index)
         return self._read(array, index, ok, fill)
 
-    def array_set(self, array: ArrayVal, index: Index, x: Reg, drop: bool) -> None:  # type: ignore[override]
+    def array_set(self, array: ArrayRef, index: Index, x: Reg, drop: bool) -> None:
         if self.inside:
             self._write(array, index, x, None)
         elif drop:
@@ -168,7 +133,7 @@ class MemoryEmitter(RegisterEmitter):
         else:
             self._checked(array, index, lambda where, ok: self._write(array, where, x, ok), None)
 
-    def array_update(self, op: str, array: ArrayVal, index: Index, x: Reg, drop: bool) -> Reg:  # type: ignore[override]
+    def array_update(self, op: str, array: ArrayRef, index: Index, x: Reg, drop: bool) -> Reg:
         zero = self.const(False if array.dtype.kind == "b" else 0, array.dtype)
         if self.inside:
             return self._update(op, array, index, x, None)
@@ -178,7 +143,7 @@ class MemoryEmitter(RegisterEmitter):
         assert result is not None
         return result
 
-    def in_range(self, array: ArrayVal, index: Index) -> Reg:
+    def in_range(self, array: ArrayRef, index: Index) -> Reg:
         """Whether each element's index lies inside the array, on both sides of every axis."""
         ok: Reg | None = None
         for c, extent in zip(index, array.shape, strict=True):
@@ -190,7 +155,7 @@ class MemoryEmitter(RegisterEmitter):
         return ok
 
     def _checked(
-        self, array: ArrayVal, index: Index, access: Callable[[Index, Reg | None], Reg | None], default: Reg | None
+        self, array: ArrayRef, index: Index, access: Callable[[Index, Reg | None], Reg | None], default: Reg | None
     ) -> Reg:
         """An element access: straight where the whole vector is inside, else wrapped, checked and masked."""
         fast = self._all_inside(array, index)
@@ -218,7 +183,7 @@ class MemoryEmitter(RegisterEmitter):
             return []
         return [self.splat(result) if self.width > 1 else result]
 
-    def _all_inside(self, array: ArrayVal, index: Index) -> Reg | None:
+    def _all_inside(self, array: ArrayRef, index: Index) -> Reg | None:
         """A uniform condition under which no element of the vector needs a guard; None if there is no cheap one."""
         if any(c.gather for c in index):
             return None
@@ -231,9 +196,8 @@ class MemoryEmitter(RegisterEmitter):
                 ok = one if ok is None else self.and_(ok, one)
         return ok
 
-    # --- addresses -------------------------------------------------------------------------------------------------
-
-    def _address(self, array: ArrayVal, index: Index) -> tuple[str, Reg | None, bool]:
+    # --- addresses --------------------------------------------------------------------------------------------------
+    def _address(self, array: ArrayRef, index: Index) -> tuple[str, Reg | None, bool]:
         """Base address of an access, the vector of byte offsets from it (None if uniform), and whether it is dense."""
         offset: Reg | None = None
         spread: Reg | None = None
@@ -257,7 +221,7 @@ class MemoryEmitter(RegisterEmitter):
         ptr = array.ptr if offset is None else self.byte_offset(array.ptr, offset)
         return ptr, spread, dense
 
-    def _read(self, array: ArrayVal, index: Index, ok: Reg | None, fill: Reg | None) -> Reg:
+    def _read(self, array: ArrayRef, index: Index, ok: Reg | None, fill: Reg | None) -> Reg:
         ptr, spread, dense = self._address(array, index)
         mask = self._active(ok)
         fill = fill if fill is not None else self.const(False if array.dtype.kind == "b" else 0, array.dtype)
@@ -267,7 +231,7 @@ class MemoryEmitter(RegisterEmitter):
             return self.gather_bytes(ptr, spread, array.dtype, mask, fill)
         return self.load_scalar(ptr, array.dtype, mask if mask is None or mask.width == 1 else self.any(mask), fill)
 
-    def _write(self, array: ArrayVal, index: Index, x: Reg, ok: Reg | None) -> None:
+    def _write(self, array: ArrayRef, index: Index, x: Reg, ok: Reg | None) -> None:
         ptr, spread, dense = self._address(array, index)
         mask = self._active(ok)
         if dense:
@@ -280,7 +244,7 @@ class MemoryEmitter(RegisterEmitter):
             zero = self.splat(self.const(0, dt.int64))
             self.scatter_bytes(ptr, zero, self.splat(x), mask)
 
-    def _update(self, op: str, array: ArrayVal, index: Index, x: Reg, ok: Reg | None) -> Reg:
+    def _update(self, op: str, array: ArrayRef, index: Index, x: Reg, ok: Reg | None) -> Reg:
         """Combine into memory. The launch lets one block at a time do this, so a plain read and write is atomic."""
         ptr, spread, dense = self._address(array, index)
         mask = self._active(ok)
@@ -340,9 +304,8 @@ class MemoryEmitter(RegisterEmitter):
         }  # fmt: skip
         return methods[op](old, x)
 
-    # --- scratch ---------------------------------------------------------------------------------------------------
-
-    def load(self, buffer: BufferVal, index: Index) -> Reg:  # type: ignore[override]
+    # --- scratch ----------------------------------------------------------------------------------------------------
+    def load(self, buffer: Buffer, index: Index) -> Reg:
         ptr, spread, dense = self._slot_address(buffer, index)
         if dense:
             return self.load_vector(ptr, buffer.dtype, None, None)
@@ -351,7 +314,7 @@ class MemoryEmitter(RegisterEmitter):
             return self.gather_bytes(ptr, spread, buffer.dtype, self.mask, zero)
         return self.load_scalar(ptr, buffer.dtype, None, None)
 
-    def store(self, buffer: BufferVal, index: Index, x: Reg) -> None:  # type: ignore[override]
+    def store(self, buffer: Buffer, index: Index, x: Reg) -> None:
         ptr, spread, dense = self._slot_address(buffer, index)
         if dense:
             self.store_vector(ptr, self.splat(x), self.mask)
@@ -360,7 +323,7 @@ class MemoryEmitter(RegisterEmitter):
         else:
             self.store_scalar(ptr, x, self.mask)
 
-    def _slot_address(self, buffer: BufferVal, index: Index) -> tuple[str, Reg | None, bool]:
+    def _slot_address(self, buffer: Buffer, index: Index) -> tuple[str, Reg | None, bool]:
         constant, offset, spread, dense = 0, None, None, False
         for c, stride in zip(index, buffer.strides, strict=True):
             if c.gather:
@@ -380,14 +343,13 @@ class MemoryEmitter(RegisterEmitter):
         ptr = self.element_offset(buffer.ptr, buffer.dtype, offset, constant)
         return ptr, spread, dense and spread is None
 
-    # --- checks ----------------------------------------------------------------------------------------------------
-
+    # --- checks -----------------------------------------------------------------------------------------------------
     def site(self, kind: str, message: str = "", layout: tuple[tuple[DType, tuple[int, ...] | None], ...] = ()) -> int:
         """Register a place that can raise or print; its number, from 1."""
         self.sites.append(Site(kind, self.loc, message or self.message, layout))
         return len(self.sites)
 
-    def check(self, ok: Reg, kind: str, *values: Reg) -> None:  # type: ignore[override]
+    def check(self, ok: Reg, kind: str, *values: Reg) -> None:
         self._raise_unless(ok, self.site(kind), values)
 
     def check_index(self, ok: Reg, i: Reg, axis: int, extent: Reg) -> None:

@@ -10,9 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from tilegrad import dtypes as dt
 from tilegrad.codegen.lower import Lowering, needs_scalar_code
-from tilegrad.codegen.memory import BufferVal
-from tilegrad.codegen.registers import Reg
-from tilegrad.emit import Coord, Fold, Index
+from tilegrad.emit import Buffer, Coord, Fold, Index, Reg
 from tilegrad.ir.core import Op, Value
 from tilegrad.ir.types import ScalarType, TileType
 from tilegrad.ops.control import map_
@@ -29,8 +27,7 @@ Accs = list[tuple[Reg, ...]]
 class Nests(Lowering):
     """Lowering of groups and of lane code."""
 
-    # --- groups ----------------------------------------------------------------------------------------------------
-
+    # --- groups -----------------------------------------------------------------------------------------------------
     def group(self, stage: Group) -> None:
         if any(isinstance(r, Op) and r.definition.effect == "atomic" for r in stage.roots):
             self.acquire()
@@ -118,8 +115,7 @@ class Nests(Lowering):
                 self.e.store(self.buffer(root.result), index, old)
             self.bind_element(root.result, index, old)
 
-    # --- lane code -------------------------------------------------------------------------------------------------
-
+    # --- lane code --------------------------------------------------------------------------------------------------
     def lanes(self, stage: Lanes) -> None:
         e = self.e
         ops = [r for r in stage.roots if isinstance(r, Op)]
@@ -162,7 +158,7 @@ class Nests(Lowering):
                 if v in self.plan.slots and isinstance(v.type, ScalarType):
                     self.e.store(self.buffer(v), self.lane_index, self.reg(v))
 
-    def _clear_absent(self, buffer: BufferVal) -> None:
+    def _clear_absent(self, buffer: Buffer) -> None:
         """Zero a tile of lane values when lanes of this block are absent."""
         e = self.e
         full = e.compare("eq", self.lane_count, e.const(self.kernel.block_dim, dt.int64))
@@ -224,8 +220,7 @@ class _FoldNest:
     def _index(self, at: dict[int, Coord]) -> Index:
         return tuple(at[k] for k in range(len(self.shape)))
 
-    # --- the last axis is kept: one vector of results at a time ------------------------------------------------------
-
+    # --- the last axis is kept: one vector of results at a time -----------------------------------------------------
     def _kept_row(self, at: dict[int, Coord], accs: list[Reg]) -> Sequence[Reg]:
         last = len(self.shape) - 1
 
@@ -241,8 +236,7 @@ class _FoldNest:
         self.e.points((self.shape[last],), column, self.width)
         return []
 
-    # --- the last axis is folded: vectors of partial results, merged at the end ----------------------------------------
-
+    # --- the last axis is folded: vectors of partial results, merged at the end -------------------------------------
     def _kept_point(self, at: dict[int, Coord], accs: list[Reg]) -> Sequence[Reg]:
         e = self.e
         n = self.shape[-1]
@@ -320,8 +314,7 @@ class _FoldNest:
             new = self._step(self._index({**at, len(self.shape) - 1: Coord(first, self._lane_step)}), accs)
         return [tuple(e.select(mask, n, o) for n, o in zip(a, b, strict=True)) for a, b in zip(new, accs, strict=True)]
 
-    # --- accumulators ----------------------------------------------------------------------------------------------
-
+    # --- accumulators -----------------------------------------------------------------------------------------------
     def _start(self) -> Accs:
         return [
             tuple(self.e.splat(self.e.const(x, d)) for x, d in zip(f.init, f.dtypes, strict=True)) for f in self.folds

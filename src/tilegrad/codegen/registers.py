@@ -19,17 +19,8 @@ from tilegrad import dtypes as dt
 from tilegrad.codegen.text import FunctionText
 from tilegrad.diagnostics import CompilerBug
 from tilegrad.dtypes import DType
-from tilegrad.emit import Compare, Emitter
+from tilegrad.emit import Compare, Emitter, Reg
 from tilegrad.ir.opdef import OpDef
-
-
-@dataclass(frozen=True, slots=True)
-class Reg:
-    """A value in a register: the name of an LLVM value (or a constant), its dtype, and how many elements it has."""
-
-    name: str
-    dtype: DType
-    width: int = 1
 
 
 @dataclass(frozen=True)
@@ -86,8 +77,7 @@ class RegisterEmitter(Emitter):
         self.f = FunctionText()
         self.width = 1
 
-    # --- helpers ---------------------------------------------------------------------------------------------------
-
+    # --- helpers ----------------------------------------------------------------------------------------------------
     def _type(self, x: Reg) -> str:
         return type_name(x.dtype, x.width)
 
@@ -127,8 +117,7 @@ class RegisterEmitter(Emitter):
         listed = ", ".join(f"{t} {a.name}" for t, a in zip(types, args, strict=True))
         return Reg(self.f.let(f"call {out} @{full}({listed}{tail})"), result, width)
 
-    # --- constants and conversions ---------------------------------------------------------------------------------
-
+    # --- constants and conversions ----------------------------------------------------------------------------------
     def const(self, value: bool | int | float, dtype: DType) -> Reg:
         return Reg(literal(value, dtype), dtype)
 
@@ -219,8 +208,7 @@ class RegisterEmitter(Emitter):
         chosen = self.select(self.compare("ne", x, x), quiet, rounded)
         return self.bitcast(self.cast(self.shr(chosen, self.const(16, dt.uint32)), dt.uint16), dt.bfloat16)
 
-    # --- arithmetic ------------------------------------------------------------------------------------------------
-
+    # --- arithmetic -------------------------------------------------------------------------------------------------
     def add(self, x: Reg, y: Reg) -> Reg:
         return self._binary("fadd" if x.dtype.is_float else "add", x, y)
 
@@ -271,8 +259,7 @@ class RegisterEmitter(Emitter):
             take = self.or_(take, self.compare("ne", x, x))
         return self.select(take, y, x)
 
-    # --- float instructions ----------------------------------------------------------------------------------------
-
+    # --- float instructions -----------------------------------------------------------------------------------------
     def sqrt(self, x: Reg) -> Reg:
         return self._call("sqrt", x.dtype, x)
 
@@ -296,8 +283,7 @@ class RegisterEmitter(Emitter):
     def copysign(self, x: Reg, sign: Reg) -> Reg:
         return self._call("copysign", x.dtype, x, sign)
 
-    # --- bits ------------------------------------------------------------------------------------------------------
-
+    # --- bits -------------------------------------------------------------------------------------------------------
     def and_(self, x: Reg, y: Reg) -> Reg:
         return self._binary("and", x, y)
 
@@ -334,8 +320,7 @@ class RegisterEmitter(Emitter):
         upper = self.f.let(f"lshr {wide} {product}, {bits}")
         return Reg(self.f.let(f"trunc {wide} {upper} to {self._type(x)}"), x.dtype, x.width)
 
-    # --- choice ----------------------------------------------------------------------------------------------------
-
+    # --- choice -----------------------------------------------------------------------------------------------------
     def compare(self, op: Compare, x: Reg, y: Reg) -> Reg:
         x, y = self._same(x, y)
         if x.dtype.is_float:
@@ -365,8 +350,7 @@ class RegisterEmitter(Emitter):
         ptrs = self.f.let(f"getelementptr inbounds {scalar}, ptr {name}, <{index.width} x i64> {wide.name}")
         return self._gather(ptrs, dtype, index.width, None, None)
 
-    # --- vectors ---------------------------------------------------------------------------------------------------
-
+    # --- vectors ----------------------------------------------------------------------------------------------------
     def iota(self, dtype: DType) -> Reg:
         """0, 1, 2, ... at the width of the loop in hand."""
         if self.width == 1:
@@ -427,8 +411,7 @@ class RegisterEmitter(Emitter):
         count = self.f.let(f"call i{mask.width} @{name}(i{mask.width} {bits}, i1 false)")
         return Reg(self.f.let(f"zext i{mask.width} {count} to i64") if mask.width < 64 else count, dt.int64)
 
-    # --- memory, by address ----------------------------------------------------------------------------------------
-
+    # --- memory, by address -----------------------------------------------------------------------------------------
     def byte_offset(self, ptr: str, offset: Reg) -> str:
         """The address `offset` bytes on."""
         return self.f.let(f"getelementptr i8, ptr {ptr}, i64 {offset.name}")
@@ -542,8 +525,7 @@ class RegisterEmitter(Emitter):
     def load_i64(self, ptr: str, offset: int) -> Reg:
         return self.load_scalar(self.element_offset(ptr, dt.uint8, None, offset), dt.int64, None, None)
 
-    # --- structure -------------------------------------------------------------------------------------------------
-
+    # --- structure --------------------------------------------------------------------------------------------------
     def loop(
         self, start: Any, stop: Any, step: Any, carried: Sequence[Reg], body: Callable[..., Sequence[Reg]]
     ) -> list[Reg]:
@@ -627,8 +609,7 @@ class RegisterEmitter(Emitter):
     def note_affine(self, x: Reg, base: Reg, step: int) -> None:
         """Remember that the vector `x` is base + step * lane. Overridden where indices are used."""
 
-    # --- function --------------------------------------------------------------------------------------------------
-
+    # --- function ---------------------------------------------------------------------------------------------------
     def argument(self, name: str) -> Reg:
         return Reg(name, dt.int64)
 

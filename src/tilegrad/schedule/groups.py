@@ -45,8 +45,7 @@ class Planner:
     def plan(self) -> list[Stage]:
         return _BlockPlanner(self, self.kernel.body).run()
 
-    # --- which tiles need memory ---------------------------------------------------------------------------------
-
+    # --- which tiles need memory ------------------------------------------------------------------------------------
     def _choose_stored(self, block: Block) -> None:
         for op in block.ops:
             for region in op.regions:
@@ -144,7 +143,6 @@ class Planner:
         return writer.definition.cls == "sink" and v not in self.needs(writer, at_sink=True).elsewhere
 
     # --- what a root reads ------------------------------------------------------------------------------------------
-
     def needs(self, root: Op | Value, at_sink: bool = False) -> Needs:
         needs = Needs()
         if isinstance(root, Value):
@@ -272,8 +270,7 @@ class _BlockPlanner:
             return True
         return any(a.conflicts(b) for a in accesses for b in self.touched[stage])
 
-    # --- groups ----------------------------------------------------------------------------------------------------
-
+    # --- groups -----------------------------------------------------------------------------------------------------
     def _add_root(self, root: Op | Value) -> None:
         needs = self.planner.needs(root)
         accesses = [a for a, _ in needs.accesses]
@@ -301,8 +298,7 @@ class _BlockPlanner:
             for b in self.touched[group]
         )
 
-    # --- lane code -------------------------------------------------------------------------------------------------
-
+    # --- lane code --------------------------------------------------------------------------------------------------
     def _add_lane_root(self, root: Op | Value) -> None:
         accesses = () if isinstance(root, Value) else self.facts.accesses(root)
         leaves = self._leaves(root)

@@ -57,8 +57,7 @@ class _Lives:
         #: result of a control op, the value that a region yields for it, and when it is copied if it must be
         self.yielded: list[tuple[Value, Value, int]] = []
 
-    # --- time of definitions and uses ------------------------------------------------------------------------------
-
+    # --- time of definitions and uses -------------------------------------------------------------------------------
     def walk(self, stages: Sequence[Stage]) -> None:
         for stage in stages:
             self.time += 2
@@ -162,8 +161,7 @@ class _Lives:
     def _is_arg(self, v: Value, op: Op) -> bool:
         return any(v in region.args for region in op.regions)
 
-    # --- merging and offsets ---------------------------------------------------------------------------------------
-
+    # --- merging and offsets ----------------------------------------------------------------------------------------
     def assign(self, plan: Schedule) -> Schedule:
         for v in self.stored:
             if v in self.start and not is_alias(v):

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilegrad import dtypes as dt
-from tilegrad.codegen.memory import BufferVal, MemoryEmitter
-from tilegrad.codegen.registers import Reg, Target
+from tilegrad.codegen.memory import MemoryEmitter
+from tilegrad.codegen.registers import Target
 from tilegrad.codegen.targets.cpu_matmul import emit_matmul
 from tilegrad.dtypes import DType
-from tilegrad.emit import Coord, Index
+from tilegrad.emit import Buffer, Coord, Index, Reg
 
 
 def describe_cpu(features: dict[str, bool]) -> Target:
@@ -30,7 +30,7 @@ class CpuEmitter(MemoryEmitter):
         super().__init__(target)
         self.params: list[str] = []
         self.name = ""
-        self.make_temporary: Callable[[DType, tuple[int, ...]], BufferVal]
+        self.make_temporary: Callable[[DType, tuple[int, ...]], Buffer]
 
     def begin_function(self, name: str, params: list[str]) -> None:
         self.name, self.params = name, params
@@ -78,7 +78,7 @@ class CpuEmitter(MemoryEmitter):
 
     # --- whole tiles -----------------------------------------------------------------------------------------------
 
-    def copy(self, target: BufferVal, source: BufferVal) -> None:  # type: ignore[override]
+    def copy(self, target: Buffer, source: Buffer) -> None:
         if target.ptr == source.ptr:
             return
         size = target.dtype.size
@@ -87,9 +87,7 @@ class CpuEmitter(MemoryEmitter):
         self.f.declare("llvm.memmove.p0.p0.i64", "void", "ptr, ptr, i64, i1")
         self.f.do(f"call void @llvm.memmove.p0.p0.i64(ptr {target.ptr}, ptr {source.ptr}, i64 {size}, i1 false)")
 
-    def matmul(  # type: ignore[override]
-        self, out: BufferVal, a: BufferVal, b: BufferVal, c: BufferVal | None, *, options: dict[str, Any]
-    ) -> None:
+    def matmul(self, out: Buffer, a: Buffer, b: Buffer, c: Buffer | None, *, options: dict[str, Any]) -> None:
         wide = dt.float32 if out.dtype.is_half else out.dtype
         a, b = self._converted(a, wide), self._converted(b, wide)
         c = None if c is None else self._converted(c, wide)
@@ -98,14 +96,14 @@ class CpuEmitter(MemoryEmitter):
         if target is not out:
             self._convert_tile(out, target)
 
-    def _converted(self, x: BufferVal, dtype: DType) -> BufferVal:
+    def _converted(self, x: Buffer, dtype: DType) -> Buffer:
         if x.dtype is dtype:
             return x
         result = self.make_temporary(dtype, x.shape)
         self._convert_tile(result, x)
         return result
 
-    def _convert_tile(self, target: BufferVal, source: BufferVal) -> None:
+    def _convert_tile(self, target: Buffer, source: Buffer) -> None:
         def point(index: Index) -> None:
             self.store(target, index, self.cast(self.load(source, index), target.dtype))
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilegrad import dtypes as dt
-from tilegrad.codegen.memory import BufferVal, MemoryEmitter
-from tilegrad.codegen.registers import Reg
+from tilegrad.codegen.memory import MemoryEmitter
+from tilegrad.emit import Buffer, Reg
 
 #: Steps of k in one turn of the inner loop.
 UNROLL = 4
@@ -44,13 +44,13 @@ def choose_blocking(m: int, vectors: int, registers: int) -> Blocking:
     return best
 
 
-def emit_matmul(e: MemoryEmitter, out: BufferVal, a: BufferVal, b: BufferVal, c: BufferVal | None) -> None:
+def emit_matmul(e: MemoryEmitter, out: Buffer, a: Buffer, b: Buffer, c: Buffer | None) -> None:
     """out = a @ b (+ c) for 2-D operands of one dtype."""
     _Product(e, out, a, b, c).emit()
 
 
 class _Product:
-    def __init__(self, e: MemoryEmitter, out: BufferVal, a: BufferVal, b: BufferVal, c: BufferVal | None) -> None:
+    def __init__(self, e: MemoryEmitter, out: Buffer, a: Buffer, b: Buffer, c: Buffer | None) -> None:
         self.e, self.out, self.a, self.b, self.c = e, out, a, b, c
         self.m, self.k = a.shape
         self.n = b.shape[1]
