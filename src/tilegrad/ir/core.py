@@ -99,7 +99,8 @@ class Kernel:
     """A program for one block of a launch.
 
     `grid_ndim` is the rank of the launch's dim; `tiled` tells `launch_tiled` (dim counts blocks) from `launch` (dim
-    counts threads, cut into blocks of `block_dim` lanes).
+    counts threads, cut into blocks of `block_dim` lanes). `overlaps` has a number for each parameter, and arrays with
+    equal numbers may share memory; empty means that no two do.
     """
 
     name: str
@@ -108,10 +109,17 @@ class Kernel:
     grid_ndim: int = 1
     tiled: bool = True
     loc: Loc = UNKNOWN
+    overlaps: tuple[int, ...] = ()
 
     @property
     def params(self) -> tuple[Value, ...]:
         return self.body.args
+
+    def memory(self, array: Value) -> int:
+        """A number for the memory that an array value is a part of; different numbers never overlap."""
+        while array.op is not None:
+            array = array.op.operands[0]
+        return self.overlaps[array.index] if self.overlaps else array.index
 
 
 def free_values(block: Block) -> list[Value]:

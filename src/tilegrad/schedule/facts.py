@@ -16,16 +16,16 @@ LOOPS = (for_, while_)
 
 @dataclass(frozen=True)
 class Access:
-    """One touch of an array by an op: the parameter it is a part of, and exactly which elements."""
+    """One touch of an array by an op: which memory (see `Kernel.memory`), and exactly which elements."""
 
-    root: Value
+    memory: int
     writes: bool
     #: array value, index operands and shape; equal keys touch the same elements in the same order
     key: tuple[object, ...]
 
     def conflicts(self, other: Access) -> bool:
         """Whether the order of the two matters."""
-        return (self.writes or other.writes) and self.root is other.root
+        return (self.writes or other.writes) and self.memory == other.memory
 
 
 class Facts:
@@ -86,7 +86,7 @@ class Facts:
             effect = op.definition.effect
             if effect in ("read", "write", "atomic"):
                 arrays = [v for v in op.operands if isinstance(v.type, ArrayType)]
-                found += [Access(root_array(a), effect != "read", _key(op, a)) for a in arrays]
+                found += [Access(self.kernel.memory(a), effect != "read", _key(op, a)) for a in arrays]
             known = self._accesses[op] = tuple(found)
         return known
 
@@ -104,13 +104,6 @@ def constant_or_value(v: Value) -> object:
     if v.op is not None and v.op.definition is constant:
         return (v.op.attrs["dtype"], v.op.attrs["value"])
     return v
-
-
-def root_array(array: Value) -> Value:
-    """The parameter that an array value is a part of."""
-    while array.op is not None:
-        array = array.op.operands[0]
-    return array
 
 
 def is_pure(op: Op) -> bool:
