@@ -60,6 +60,8 @@ class Lowering:
         #: the first lane of the vector in hand, while lane code is emitted
         self.lane_base: Reg | int = 0
         self.lane_index: Index | None = None
+        #: coordinates of that lane in the grid, while a vector of lanes lies in one row of it
+        self.thread_base: list[Reg] = []
         self.extra_bytes = 0
         self.grid: list[Reg] = []
         self.lane_count: Reg
@@ -241,13 +243,15 @@ class Lowering:
         return self.e.cast(self._coordinate(self.e.block_id, op.attrs["axis"]), dt.int32)
 
     def _run_thread_id(self, op: Op) -> Reg:
-        e = self.e
+        e, axis = self.e, op.attrs["axis"]
+        if self.thread_base:
+            base = e.cast(self.thread_base[axis], dt.int32)
+            return self._lane_vector(dt.int32, base) if axis == self.kernel.grid_ndim - 1 else base
         first = e.mul(e.block_id, e.const(self.kernel.block_dim, dt.int64))
-        base = e.add(first, e.i64(self.lane_base))
+        linear = e.add(first, e.i64(self.lane_base))
         if self.kernel.grid_ndim == 1:
-            return self._lane_vector(dt.int32, e.cast(base, dt.int32))
-        linear = e.add(base, e.iota(dt.int64)) if e.width > 1 else base
-        return e.cast(self._coordinate(linear, op.attrs["axis"]), dt.int32)
+            return self._lane_vector(dt.int32, e.cast(linear, dt.int32))
+        return e.cast(self._coordinate(linear, axis), dt.int32)
 
     def _coordinate(self, linear: Reg, axis: int) -> Reg:
         """One coordinate of a row-major linear index into the launch's grid."""

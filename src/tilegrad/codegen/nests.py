@@ -125,23 +125,51 @@ class Nests(Lowering):
             if op.definition.name == "tile_from_lanes":
                 self._clear_absent(self.buffer(op.result))
         width = 1 if any(needs_scalar_code(op) for op in ops) else e.vector_width
-        whole = self.kernel.tiled and self.kernel.block_dim % width == 0
-
-        def body(i: Reg) -> Sequence[Reg]:
-            e.width = width
-            self.lane_base = i
-            self.lane_index = (Coord(i, 1 if width > 1 else 0),)
-            mask = None
-            if width > 1 and not whole:
-                mask = e.compare("lt", e.lanes_of(self.lane_index[0]), e.splat(self.lane_count))
-            with self.scope(), e.masked(mask):
-                for root in stage.roots:
-                    self._lane_root(root)
-            e.width, self.lane_base, self.lane_index = 1, 0, None
-            return []
-
-        e.loop(0, self.lane_count, width, [], body)
+        if width > 1 and not self.kernel.tiled and self.kernel.grid_ndim > 1:
+            self._lane_rows(stage, width)
+        else:
+            e.loop(0, self.lane_count, width, [], lambda i: self._lane_vector_code(stage, i, width))
         self._forget_memory()
+
+    def _lane_vector_code(self, stage: Lanes, i: Reg, width: int) -> Sequence[Reg]:
+        whole = self.kernel.tiled and self.kernel.block_dim % width == 0
+        limit = None if width == 1 or whole else self.lane_count
+        self._lane_code(stage, i, width, limit)
+        return []
+
+    def _lane_rows(self, stage: Lanes, width: int) -> None:
+        """Lanes of a grid with several axes: a vector never goes past the end of a row.
+
+        So all coordinates but the last are the same in the whole vector, and no element needs a division.
+        """
+        e = self.e
+        last = self.kernel.grid_ndim - 1
+
+        def turn(i: Reg) -> Sequence[Reg]:
+            first = e.add(e.mul(e.block_id, e.const(self.kernel.block_dim, dt.int64)), i)
+            self.thread_base = [self._coordinate(first, k) for k in range(last + 1)]
+            room = e.sub(self.grid[last], self.thread_base[last])
+            end = e.add(i, e.minimum(room, e.const(width, dt.int64)))
+            end = e.minimum(end, self.lane_count)
+            self._lane_code(stage, i, width, end)
+            self.thread_base = []
+            return [end]
+
+        e.while_loop([e.const(0, dt.int64)], lambda i: e.compare("lt", i, self.lane_count), turn)
+
+    def _lane_code(self, stage: Lanes, i: Reg, width: int, limit: Reg | None) -> None:
+        """The roots of a lane loop for the lanes from `i` on, up to `limit` if there may be fewer than a vector."""
+        e = self.e
+        e.width = width
+        self.lane_base = i
+        self.lane_index = (Coord(i, 1 if width > 1 else 0),)
+        mask = None
+        if limit is not None:
+            mask = e.compare("lt", e.lanes_of(self.lane_index[0]), e.splat(limit))
+        with self.scope(), e.masked(mask):
+            for root in stage.roots:
+                self._lane_root(root)
+        e.width, self.lane_base, self.lane_index = 1, 0, None
 
     def _lane_root(self, root: Op | Value) -> None:
         assert self.lane_index is not None
