@@ -17,7 +17,7 @@ from tilegrad.codegen.registers import apply_elementwise
 from tilegrad.diagnostics import CompilerBug
 from tilegrad.emit import ArrayRef, Buffer, Coord, Index, Reg
 from tilegrad.ir.core import Block, Kernel, Op, Value
-from tilegrad.ir.types import ArrayType, ScalarType, TileType, is_varying
+from tilegrad.ir.types import ArrayType, TileType, is_varying
 from tilegrad.ops.control import constant, for_, if_, map_, pop, push, spread, stack, while_
 from tilegrad.schedule.facts import is_pure
 from tilegrad.schedule.stages import Control, Group, Lanes, Scalar, Schedule, Stage, Whole, in_register, stored_type
@@ -555,8 +555,3 @@ def needs_scalar_code(op: Op) -> bool:
     if op.definition is while_ and is_varying(op.regions[0].yields[0].type):
         return True
     return any(needs_scalar_code(inner) for region in op.regions for inner in region.ops)
-
-
-def scalar_type(v: Value) -> ScalarType:
-    assert isinstance(v.type, ScalarType)
-    return v.type
