@@ -1,0 +1,187 @@
+"""A Python function as the front end sees it: syntax tree, parameters, liveness, and what its free names mean.
+
+Free names are looked up when a kernel is traced, not when it is defined, and every look-up is noted as a `Capture`:
+a compiled kernel is used again only while all its captures hold.
+Does not trace.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import functools
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilegrad.diagnostics import KernelSyntaxError, Loc
+from tilegrad.frontend import source as sources
+from tilegrad.frontend.liveness import Liveness, stores
+from tilegrad.frontend.source import Source
+
+
+class Missing(Exception):
+    """A free name has no value; `reason` says why if there is more to say."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """A value read from outside a kernel while it was traced: from a dict of globals, a closure cell or an object."""
+
+    holder: Any
+    name: str
+    value: Any
+
+    def holds(self) -> bool:
+        """Whether reading it again gives the same value."""
+        try:
+            now = snapshot(_read(self.holder, self.name))
+        except (Missing, AttributeError):
+            return False
+        return now is self.value or _same(now, self.value)
+
+
+def _read(holder: Any, name: str) -> Any:
+    if isinstance(holder, dict):
+        if name in holder:
+            return holder[name]
+        raise Missing
+    if isinstance(holder, types.CellType):
+        try:
+            return holder.cell_contents
+        except ValueError:
+            raise Missing("it has no value yet") from None
+    return getattr(holder, name)
+
+
+def snapshot(value: Any) -> Any:
+    """A captured value as the kernel sees it: a list becomes a tuple, so that a later change of it is noticed."""
+    return tuple(snapshot(v) for v in value) if isinstance(value, (list, tuple)) else value
+
+
+def _same(a: Any, b: Any) -> bool:
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, tuple):
+        return len(a) == len(b) and all(x is y or _same(x, y) for x, y in zip(a, b, strict=True))
+    if isinstance(a, (int, float, str, np.generic)):
+        return bool(a == b) and str(a) == str(b)
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of a function: its name, evaluated annotation (None if it has none) and default."""
+
+    name: str
+    annotation: Any
+    default: Any
+    required: bool
+
+
+class Function:
+    """A function that kernels may call; its body is traced in the place of each call.
+
+    Called outside of a kernel it runs as the Python function that it is, on numbers and NumPy arrays.
+    """
+
+    def __init__(self, python: Callable[..., Any], name: str = "") -> None:
+        if not isinstance(python, types.FunctionType):
+            raise KernelSyntaxError(f"a kernel or func must be a Python function, not {type(python).__name__}")
+        functools.update_wrapper(self, python)
+        self.python = python
+        self.name = name or (python.__name__ if python.__name__ != "<lambda>" else "lambda")
+        self.source: Source = sources.find(python)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.python(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<func {self.name}>"
+
+    @property
+    def loc(self) -> Loc:
+        """The line that defines the function."""
+        return self.source.loc(self.source.node, "", None)
+
+    @functools.cached_property
+    def body(self) -> list[ast.stmt]:
+        node = self.source.node
+        if isinstance(node, ast.Lambda):
+            return [ast.copy_location(ast.Return(node.body), node.body)]
+        return node.body
+
+    @functools.cached_property
+    def liveness(self) -> Liveness:
+        return Liveness(self.body)
+
+    @functools.cached_property
+    def local(self) -> frozenset[str]:
+        return stores(self.body) | {p.name for p in self.parameters}
+
+    @functools.cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        a = self.source.node.args
+        if a.vararg or a.kwarg:
+            star = a.vararg or a.kwarg
+            assert star is not None
+            raise KernelSyntaxError(
+                f"`{self.name}` collects arguments in `{star.arg}`", loc=self.source.loc(star, self.name, None),
+                help="give every parameter a name",
+            )  # fmt: skip
+        defaults = dict(zip([p.arg for p in reversed(a.args)], reversed(self.python.__defaults__ or ()), strict=False))
+        defaults |= self.python.__kwdefaults__ or {}
+        return tuple(
+            Parameter(p.arg, self._annotation(p), defaults.get(p.arg), p.arg not in defaults)
+            for p in (*a.posonlyargs, *a.args, *a.kwonlyargs)
+        )
+
+    def _annotation(self, p: ast.arg) -> Any:
+        """The annotation of a parameter; text (postponed annotations) is evaluated where the function was defined."""
+        found = self.python.__annotations__.get(p.arg)
+        if not isinstance(found, str):
+            return found
+        try:
+            return eval(found, self.python.__globals__, self._cells())
+        except Exception as error:
+            raise KernelSyntaxError(
+                f"the annotation of `{p.arg}` cannot be evaluated: {error}", loc=self.source.loc(p, self.name, None)
+            ) from None
+
+    def _cells(self) -> dict[str, Any]:
+        pairs = zip(self.python.__code__.co_freevars, self.python.__closure__ or (), strict=True)
+        found = {}
+        for name, cell in pairs:
+            try:
+                found[name] = cell.cell_contents
+            except ValueError:
+                continue
+        return found
+
+    def lookup(self, name: str, captures: list[Capture]) -> Any:
+        """The value of a free name of the function, noted in `captures`; raises Missing."""
+        holder = self._holder(name)
+        if holder is None:
+            if hasattr(builtins, name):
+                return getattr(builtins, name)
+            raise Missing
+        value = snapshot(_read(holder, name))
+        captures.append(Capture(holder, name, value))
+        return value
+
+    def _holder(self, name: str) -> Any:
+        free = self.python.__code__.co_freevars
+        if name in free:
+            return (self.python.__closure__ or ())[free.index(name)]
+        return self.python.__globals__ if name in self.python.__globals__ else None
+
+    def known_names(self) -> list[str]:
+        """Names that a misspelled one may have meant."""
+        return [*self.local, *self.python.__code__.co_freevars, *self.python.__globals__, *dir(builtins)]

@@ -1,0 +1,183 @@
+"""The types of a kernel's parameters: annotations, and whether an argument fits one.
+
+An array annotation is written as Warp writes it: `array[float]`, `array2d[float32]`, `array(dtype=float, ndim=2)`.
+An argument is described to the tracer by an IR type; None stands for an optional array that was not given.
+Does not launch.
+"""
+
+from __future__ import annotations
+
+import difflib
+import types
+import typing
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilegrad import dtypes as dt
+from tilegrad.diagnostics import LaunchError, Loc, TypeMismatch
+from tilegrad.dtypes import DType
+from tilegrad.frontend.function import Function, Parameter
+from tilegrad.ir.types import ArrayType, ScalarType, Type
+from tilegrad.op import describe
+
+FORMS = "tg.array[float], tg.array2d[tg.float32], tg.array(dtype=float, ndim=2), or a number: float, int, bool, tg.float64"
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayAnnotation:
+    """The declared type of an array parameter; None leaves the dtype or the rank to the argument."""
+
+    dtype: DType | None = None
+    ndim: int | None = None
+    optional: bool = False
+
+    def __or__(self, other: Any) -> ArrayAnnotation:
+        if other is not None and other is not type(None):
+            return NotImplemented
+        return ArrayAnnotation(self.dtype, self.ndim, optional=True)
+
+    __ror__ = __or__
+
+    def __repr__(self) -> str:
+        name = f"array{self.ndim}d" if self.ndim else "array"
+        return f"{name}[{self.dtype or 'Any'}]" + (" | None" if self.optional else "")
+
+
+@dataclass(frozen=True, slots=True)
+class NumberAnnotation:
+    """The declared type of a number parameter; without a dtype the argument decides."""
+
+    dtype: DType | None = None
+
+    def __repr__(self) -> str:
+        return str(self.dtype or "Any")
+
+
+Annotation = ArrayAnnotation | NumberAnnotation | None
+
+
+def array_annotation(dtype: Any, ndim: int | None, *, where: str = "array") -> ArrayAnnotation:
+    """The annotation for arrays of `dtype` (anything that names one; Any leaves it open) and rank `ndim`."""
+    if dtype is Any or dtype is None:
+        return ArrayAnnotation(None, ndim)
+    known = dt.as_dtype(dtype)
+    if known is None:
+        name = getattr(dtype, "__name__", repr(dtype))
+        close = difflib.get_close_matches(str(name), dt.BY_NAME, 1)
+        raise TypeMismatch(
+            f"{where}: `{name}` is not an element type",
+            help=f"did you mean {close[0]}?" if close else f"element types: {', '.join(dt.BY_NAME)}",
+        )
+    return ArrayAnnotation(known, ndim)
+
+
+def parse(function: Function, parameter: Parameter) -> Annotation:
+    """What the annotation of a parameter declares; None if there is no annotation. Raises TypeMismatch."""
+    found = _parse(parameter.annotation)
+    if found is _UNKNOWN:
+        name = getattr(parameter.annotation, "__name__", None)
+        text = str(parameter.annotation) if isinstance(parameter.annotation, types.GenericAlias) or not name else name
+        raise TypeMismatch(
+            f"parameter `{parameter.name}` of `{function.name}` has the annotation {text}, which is not a kernel type",
+            loc=parameter_loc(function, parameter), help=f"write {FORMS}",
+        )  # fmt: skip
+    return typing.cast(Annotation, found)
+
+
+_UNKNOWN = object()
+
+
+def _parse(found: Any) -> Any:
+    if found is None or found is Any:
+        return None
+    if hasattr(found, "__tilegrad_annotation__"):
+        return found.__tilegrad_annotation__
+    if isinstance(found, (ArrayAnnotation, NumberAnnotation)):
+        return found
+    if isinstance(found, types.UnionType) or typing.get_origin(found) is typing.Union:
+        inner = [a for a in typing.get_args(found) if a is not type(None)]
+        base = _parse(inner[0]) if len(inner) == 1 else _UNKNOWN
+        return base | None if isinstance(base, ArrayAnnotation) else _UNKNOWN
+    if isinstance(found, DType) or found in (int, float, bool):
+        return NumberAnnotation(dt.as_dtype(found))
+    if isinstance(found, type) and issubclass(found, np.generic) and dt.as_dtype(found):
+        return NumberAnnotation(dt.as_dtype(found))
+    return _UNKNOWN
+
+
+def parameter_loc(function: Function, parameter: Parameter) -> Loc:
+    """Where a parameter is declared."""
+    a = function.source.node.args
+    node = next(p for p in (*a.posonlyargs, *a.args, *a.kwonlyargs) if p.arg == parameter.name)
+    return function.source.loc(node, function.name, None)
+
+
+def array_type(dtype: DType, ndim: int, itemsize: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> ArrayType:
+    """The IR type of an array; rows are dense if neighbours of the last axis are adjacent in memory."""
+    return ArrayType(dtype, ndim, ndim > 0 and (shape[-1] <= 1 or strides[-1] == itemsize))
+
+
+def check_array(function: Function, parameter: Parameter, annotation: Annotation, given: ArrayType) -> None:
+    """Raise LaunchError unless an array argument fits what is declared."""
+    if isinstance(annotation, NumberAnnotation):
+        _refuse(function, parameter, f"a number ({annotation})", describe(given), "pass one element, or declare an array")
+    if not isinstance(annotation, ArrayAnnotation):
+        return
+    if annotation.dtype is not None and given.dtype != annotation.dtype:
+        _refuse(
+            function, parameter, f"{annotation}", describe(given),
+            f"convert the argument, for example with .astype(np.{annotation.dtype.np.name}), "
+            f"or declare `{parameter.name}: tg.array{annotation.ndim or ''}{'d' if annotation.ndim else ''}[tg.{given.dtype}]`",
+        )  # fmt: skip
+    if annotation.ndim is not None and given.ndim != annotation.ndim:
+        _refuse(
+            function, parameter, f"{annotation.ndim} dimension{'s' * (annotation.ndim != 1)} ({annotation})",
+            describe(given), f"reshape the argument, or declare `{parameter.name}: tg.array{given.ndim}d[...]`",
+        )  # fmt: skip
+
+
+def number_type(function: Function, parameter: Parameter, annotation: Annotation, given: Any) -> Type:
+    """The IR type of a number argument. Raises LaunchError unless it fits what is declared."""
+    if isinstance(annotation, ArrayAnnotation):
+        _refuse(function, parameter, f"an array ({annotation})", f"the number {given!r}", "wrap it: np.full(1, value)")
+    declared = annotation.dtype if isinstance(annotation, NumberAnnotation) else None
+    own = dt.as_dtype(given.dtype) if isinstance(given, np.generic) else dt.of_literal(given)
+    if declared is None:
+        if own is None:
+            _refuse(function, parameter, "a number", repr(given), "pass an int, a float or a bool")
+        return ScalarType(typing.cast(DType, own))
+    plain = given.item() if isinstance(given, np.generic) else given
+    fits = declared.kind == "b" if isinstance(plain, bool) else declared.kind != "b" and dt.literal_fits(plain, declared)
+    if isinstance(plain, float) and declared.is_int:
+        fits = False
+    if not fits:
+        kind = f"{own} {plain!r}" if own is not None else repr(plain)
+        _refuse(function, parameter, str(declared), kind, f"pass tg.{declared}(value), or declare another type")
+    return ScalarType(declared)
+
+
+def wrong_argument(function: Function, parameter: Parameter, annotation: Annotation, given: Any) -> typing.NoReturn:
+    """Refuse an argument that is neither an array nor a number."""
+    wanted = f"an array ({annotation})" if isinstance(annotation, ArrayAnnotation) else f"a number or an array"
+    if isinstance(annotation, NumberAnnotation):
+        wanted = f"a number ({annotation})"
+    help = "wrap it with np.asarray or tg.array" if isinstance(given, (list, tuple)) else ""
+    name = "None" if given is None else f"a {type(given).__name__}"
+    if given is None:
+        help = f"declare `{parameter.name}: {annotation} | None` if the argument may be left out"
+    _refuse(function, parameter, wanted, name, help)
+    raise AssertionError
+
+
+def _refuse(function: Function, parameter: Parameter, wanted: str, given: str, help: str) -> None:
+    raise LaunchError(
+        f"{function.name}: argument `{parameter.name}` must be {wanted}, it is {given}",
+        loc=parameter_loc(function, parameter), help=help,
+    )  # fmt: skip
+
+
+def is_known(annotation: Any) -> bool:
+    """Whether `parse` understands the annotation."""
+    return _parse(annotation) is not _UNKNOWN
