@@ -103,9 +103,9 @@ class Memory:
         return next((table[g] for p in self.params(op) if (g := self.groups[p]) in table), None)
 
 
-def memory_use(kernel: Kernel, groups: Sequence[int] | None = None) -> Memory:
+def memory_use(kernel: Kernel) -> Memory:
     """Find the parameter behind every array value, and what is done to each."""
-    memory = Memory({p: i for i, p in enumerate(kernel.params)}, groups or range(len(kernel.params)))
+    memory = Memory({p: i for i, p in enumerate(kernel.params)}, kernel.overlaps or range(len(kernel.params)))
     for op in kernel.body.walk():
         if op.regions:
             _require_no_arrays(op)

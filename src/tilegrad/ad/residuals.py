@@ -23,10 +23,9 @@ T = TypeVar("T")
 EFFECTS = ("write", "atomic")
 
 
-def prune(kernel: Kernel, forward_params: int, groups: Sequence[int]) -> Kernel:
+def prune(kernel: Kernel, forward_params: int) -> Kernel:
     """The same kernel without what only its forward part would need. Parameters stay."""
-    fresh = range(-len(kernel.params), -forward_params)  # gradient arrays: groups of their own
-    memory = act.memory_use(kernel, [*groups, *fresh])
+    memory = act.memory_use(kernel)
     live = _Live(kernel, memory)
     for op in kernel.body.walk():
         if op.definition.effect in EFFECTS and all(p >= forward_params for p in memory.params(op)):
@@ -34,7 +33,7 @@ def prune(kernel: Kernel, forward_params: int, groups: Sequence[int]) -> Kernel:
     live.finish()
     args = tuple(Value(p.type, p.name, index=i) for i, p in enumerate(kernel.params))
     body = _Rebuild(live, dict(zip(kernel.params, args, strict=True))).block(kernel.body, args, ())
-    return Kernel(kernel.name, body, kernel.block_dim, kernel.grid_ndim, kernel.tiled, kernel.loc)
+    return Kernel(kernel.name, body, kernel.block_dim, kernel.grid_ndim, kernel.tiled, kernel.loc, kernel.overlaps)
 
 
 class _Live:

@@ -42,20 +42,19 @@ class Backward:
     needs_values: tuple[bool, ...]
 
 
-def differentiate(kernel: Kernel, wrt: Sequence[bool], groups: Sequence[int] | None = None) -> Backward:
+def differentiate(kernel: Kernel, wrt: Sequence[bool]) -> Backward:
     """The backward kernel of `kernel`.
 
     Args:
         kernel: any kernel whose active path consists of ops with adjoints.
         wrt: for each parameter, whether it has a gradient array. Only arrays of floats can have one.
-        groups: for each parameter a number; parameters with equal numbers may share memory. All differ by default.
 
     Raises:
         GradientUndefined: the gradient cannot be given exactly; names the line that prevents it.
     """
     wrt = tuple(w and isinstance(p.type, ArrayType) and p.type.dtype.is_float
                 for w, p in zip(wrt, kernel.params, strict=True))  # fmt: skip
-    memory = act.memory_use(kernel, groups)
+    memory = act.memory_use(kernel)
     activity = act.analyse(kernel, memory, wrt)
     grad_types = [p.type for p, w in zip(kernel.params, wrt, strict=True) if w]
     body = Block(tuple(Value(t, f"{n}", index=i) for i, (t, n) in enumerate(_params(kernel, wrt, grad_types))))
@@ -64,8 +63,15 @@ def differentiate(kernel: Kernel, wrt: Sequence[bool], groups: Sequence[int] | N
         _Reversal(kernel, Replay(kernel, memory, activity, builder), activity, builder).run(wrt)
         control.finish(builder, ())
     name = f"{kernel.name}_backward"
-    draft = Kernel(name, body, kernel.block_dim, kernel.grid_ndim, kernel.tiled, kernel.loc)
-    return _finish(residuals.prune(draft, len(kernel.params), memory.groups), wrt, memory.groups)
+    overlaps = _overlaps(kernel.overlaps, wrt)
+    draft = Kernel(name, body, kernel.block_dim, kernel.grid_ndim, kernel.tiled, kernel.loc, overlaps)
+    return _finish(residuals.prune(draft, len(kernel.params)), wrt)
+
+
+def _overlaps(forward: tuple[int, ...], wrt: Sequence[bool]) -> tuple[int, ...]:
+    """Gradient arrays share memory where their arrays do, and never with those."""
+    apart = max(forward, default=0) + 1
+    return forward and (*forward, *(apart + g for g, w in zip(forward, wrt, strict=True) if w))
 
 
 def _params(kernel: Kernel, wrt: Sequence[bool], grad_types: Sequence[Any]) -> list[tuple[Any, str]]:
@@ -74,16 +80,16 @@ def _params(kernel: Kernel, wrt: Sequence[bool], grad_types: Sequence[Any]) -> l
     return forward + grads
 
 
-def _finish(kernel: Kernel, wrt: Sequence[bool], groups: Sequence[int]) -> Backward:
+def _finish(kernel: Kernel, wrt: Sequence[bool]) -> Backward:
     positions = iter(range(len(wrt), len(kernel.params)))
-    uses = act.memory_use(kernel, [*groups, *range(-len(kernel.params), -len(wrt))])
-    mine = [isinstance(p.type, ArrayType) for p in kernel.params[: len(wrt)]]
-    read = tuple(m and groups[i] in uses.reads for i, m in enumerate(mine))
+    uses = act.memory_use(kernel)
+    groups = [g if isinstance(p.type, ArrayType) else None
+              for p, g in zip(kernel.params, uses.groups, strict=True)][: len(wrt)]  # fmt: skip
     return Backward(
         kernel,
         tuple(next(positions) if w else None for w in wrt),
-        tuple(m and groups[i] in uses.writes for i, m in enumerate(mine)),
-        read,
+        tuple(g in uses.writes for g in groups),
+        tuple(g in uses.reads for g in groups),
     )
 
 
