@@ -91,6 +91,8 @@ _BY_PYTHON: dict[Any, DType] = {bool: bool_, int: int32, float: float32}
 
 def as_dtype(spec: Any) -> DType | None:
     """The DType that `spec` stands for (a DType, `float`, `np.float32`, a NumPy dtype), or None if it is none."""
+    if spec is None:  # np.dtype(None) would be float64
+        return None
     if isinstance(spec, DType):
         return spec
     if isinstance(spec, type) and spec in _BY_PYTHON:
