@@ -192,7 +192,7 @@ def _literal(definition: OpDef, x: Any, dtype: DType | None) -> Value:
     if not isinstance(x, bool) and (dtype.kind == "b" or not dt.literal_fits(x, dtype)) and dtype in accepted:
         raise TypeMismatch(
             f"{definition.name}: the literal {x!r} cannot be {dtype} without changing its value",
-            help=f"cast the other operand, for example float32(...), or write {dtype}({int(x)})",
+            help=f"cast the other operand, for example float32(...), or write {dtype}({x!r})",
         )
     return constant(x, dtype)
 
