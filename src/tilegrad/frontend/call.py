@@ -287,12 +287,12 @@ class Calls(Indexing):
         args = tuple(self._argument(node, a) for a in args)
         kwargs = {k: self._argument(node, v) for k, v in kwargs.items()}
         names = _parameters(target)
+        if "block_dim" in names and "block_dim" not in kwargs:
+            kwargs["block_dim"] = self.block_dim
         try:
             bound = _signature(target).bind(*args, **kwargs)
         except TypeError as error:
             self._bad_call(node, name, target, str(error), kwargs)
-        if "block_dim" in names and "block_dim" not in bound.arguments:
-            kwargs["block_dim"] = self.block_dim
         fixed = {k: self._constant(node, name, k, v) for k, v in bound.arguments.items() if k in _STATIC_NAMES}
         args = tuple(fixed.pop(names[i], a) if i < len(names) else a for i, a in enumerate(args))
         kwargs |= fixed
@@ -364,7 +364,8 @@ class Calls(Indexing):
         if kwargs.get("propagate_nan") and dtype.is_float:
             neutral = dtype.max if "min" in name else dtype.min
         present = self._lane_op(node, "lanes_present")
-        return (self.emit(node, "where", present, args[0], neutral), *args[1:])
+        self.builder.loc = self.loc(node)
+        return (self.emit(node, "where", present, args[0], self.typed(neutral, dtype)), *args[1:])
 
     def _lane_op(self, node: ast.AST, name: str, **attrs: Any) -> Any:
         op = REGISTRY[name]
@@ -604,7 +605,7 @@ class Calls(Indexing):
             parts.append(text.template)
             values += text.values
         template = _braced(texts["sep"]).join(parts) + _braced(texts["end"])
-        self.call_op(node, REGISTRY["print"].__call__, tuple(values), {"template": template}, ())
+        self.call_op(node, REGISTRY["print"], tuple(values), {"template": template}, (), spelled=False)
 
     def formatted(self, node: ast.AST, x: Any, spec: str) -> Text:
         """A value as a piece of a template."""

@@ -201,6 +201,9 @@ class Flow(Values):
         self.builder.block.ops.pop()
         self.builder.block.ops.extend(ops)
         a, b = (region.yields[0] for region in op.regions)
+        x, y = (self.known(spread_from(v)) for v in (a, b))
+        if y is False or x is True:
+            return self.emit(node, "bit_and" if y is False else "bit_or", condition, a if y is False else b)
         value = self.emit(node, "where", condition, a, b)
         if result in self.weak:
             self.weak[value] = self.weak[result]
@@ -302,6 +305,11 @@ def zero_of(t: Type) -> Value:
     return as_type(value, t)
 
 
+def spread_from(v: Value) -> Value:
+    """The uniform value behind a varying one, if it was just spread."""
+    return v.op.operands[0] if v.op is not None and v.op.name == "spread" else v
+
+
 class _Merge:
     """The merging of the two sides of one branch."""
 
@@ -396,8 +404,10 @@ class _Merge:
             return self._join_scalars(name, p, q, x, y, index)
         raise self._clash(name, p, q)
 
-    def _join_scalars(self, name: str, p: Binding, q: Binding, x: Any, y: Any, index: int) -> _Pending:
+    def _join_scalars(self, name: str, p: Binding, q: Binding, x: Any, y: Any, index: int) -> Any:
         flow, key = self.flow, (self.flow.path, id(self.node), name, index)
+        if x is True and y is False:
+            return self.condition
         dtype = flow.meet(x, y, self._clash(name, p, q))
         if is_literal(x) and is_literal(y):
             dtype = flow.decisions.dtypes.get(key, dtype)

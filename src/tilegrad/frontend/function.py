@@ -86,6 +86,21 @@ class Parameter:
     required: bool
 
 
+class _TestInside(ast.NodeTransformer):
+    """Turns `while test` whose test assigns a name into `while True` that breaks."""
+
+    def visit_While(self, node: ast.While) -> ast.While:
+        self.generic_visit(node)
+        if not any(isinstance(n, ast.NamedExpr) for n in ast.walk(node.test)):
+            return node
+        stop = ast.If(ast.UnaryOp(ast.Not(), node.test), [ast.Break()], [])
+        always = ast.copy_location(ast.Constant(True), node.test)
+        for made in ast.walk(stop):
+            if isinstance(made, (ast.If, ast.UnaryOp, ast.Break)) and not hasattr(made, "lineno"):
+                ast.copy_location(made, node.test)
+        return ast.copy_location(ast.While(always, [stop, *node.body], node.orelse), node)
+
+
 class Function:
     """A function that kernels may call; its body is traced in the place of each call.
 
@@ -116,7 +131,7 @@ class Function:
         node = self.source.node
         if isinstance(node, ast.Lambda):
             return [ast.copy_location(ast.Return(node.body), node.body)]
-        return node.body
+        return [_TestInside().visit(statement) for statement in node.body]
 
     @functools.cached_property
     def liveness(self) -> Liveness:

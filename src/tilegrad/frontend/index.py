@@ -45,7 +45,7 @@ class Indexing(Flow):
             items = self._expanded(node, base, items)
             if all(self._is_index(i) for i in items) and len(items) == base.ndim:
                 items = self._wrapped(node, base, items)
-                return self.call_op(node, REGISTRY["tile_extract"], (base, *items), {}, texts)
+                return self.call_op(node, REGISTRY["tile_extract"], (base, *items), {}, texts, spelled=False)
             return self._view(node, base, items)
         return self._read_static(node, base, index)
 
@@ -53,7 +53,7 @@ class Indexing(Flow):
         rank = _array_type(base).ndim
         self._check_array_index(node, base, items)
         name = "array_load" if len(items) == rank else "array_row"
-        return self.call_op(node, REGISTRY[name], (base, *items), {}, texts)
+        return self.call_op(node, REGISTRY[name], (base, *items), {}, texts, spelled=False)
 
     def _check_array_index(self, node: ast.AST, base: Value, items: tuple[Any, ...]) -> None:
         rank = _array_type(base).ndim
@@ -189,7 +189,7 @@ class Indexing(Flow):
                     kind=ShapeMismatch, help="store a tile with tile_store(a[i], t), or give all indices",
                 )  # fmt: skip
             value = self._element(node, value, _array_type(base).dtype)
-            self.call_op(node, REGISTRY["array_store"], (base, value, *items), {}, texts)
+            self.call_op(node, REGISTRY["array_store"], (base, value, *items), {}, texts, spelled=False)
         elif isinstance(base, TileRef):
             self._store_tile(node, base, items, value, texts)
         else:
@@ -221,7 +221,7 @@ class Indexing(Flow):
         if all(self._is_index(i) for i in items) and len(items) == base.ndim:
             items = self._wrapped(node, base, items)
             value = self._element(node, value, base.dtype)
-            self.assign_tile(node, base, self.call_op(node, REGISTRY["tile_put"], (base, value, *items), {}, texts))
+            self.assign_tile(node, base, self.call_op(node, REGISTRY["tile_put"], (base, value, *items), {}, texts, spelled=False))
             return
         view = self._view(node, base, items)
         self.assign_tile(node, view, self._spread_to(node, value, view))
@@ -230,7 +230,7 @@ class Indexing(Flow):
         """The right side of a slice assignment, broadcast to the shape of the left."""
         if not isinstance(value, TileRef):
             value = self._element(node, value, view.dtype)
-            return self.emit(node, "tile_full", shape=view.shape, value=value)
+            return self.emit(node, "tile_full", value, shape=view.shape)
         if value.shape == view.shape:
             return value
         if value.ndim > view.ndim or any(m not in (1, n) for m, n in zip(value.shape[::-1], view.shape[::-1])):
@@ -284,9 +284,7 @@ class Indexing(Flow):
         x = self._element(node, x, _array_type(base).dtype)
         if kind is ast.Sub:
             x = self.emit(node, "neg", x)
-        self.builder.loc = self.loc(node)
-        definition = REGISTRY["array_atomic_add"]
-        self.call_op(node, lambda *operands: definition(*operands), (base, x, *items), {}, texts)
+        self.call_op(node, REGISTRY["array_atomic_add"], (base, x, *items), {}, texts, spelled=False)
 
     def _add_at(self, node: ast.AST, kind: type[ast.operator], base: TileRef, items: tuple[Any, ...], x: Any) -> None:
         """Every lane adds to a tile element."""
@@ -341,7 +339,7 @@ class Indexing(Flow):
         if name in ("shape", "ndim", "dtype", "size"):
             return getattr(base, name)
         if name == "T":
-            return self.emit(node, "tile_transpose", base)
+            return self.emit(node, "tile_transpose", base, axes=tuple(range(base.ndim))[::-1])
         if name in TILE_METHODS or name == "copy":
             return Method(name, base)
         self._no_member(node, "a tile", name, TILE_MEMBERS)

@@ -22,6 +22,8 @@ from tilegrad.ir.types import ArrayType, ScalarType, TileType, Type, is_varying
 from tilegrad.op import REGISTRY, constant
 from tilegrad.ops.control import as_type, finish, if_, spread
 
+#: ops without an effect that lanes have a part in
+_BY_LANES = ("tile_from_lanes", "tile_add_at", "tile_put", "lanes_present")
 _LANE_EFFECTS = ("read", "write", "atomic", "raise", "print")
 
 
@@ -76,10 +78,19 @@ class LaneBuilder(Builder):
             self._refuse(definition)
         if self.per_lane or self.divergence:
             operands, types = self._for_each_lane(definition, operands, types)
-        mask = self.mask() if self._masking else None
+        mask = self._mask_for(definition) if self._masking else None
         if mask is None:
             return super().insert(definition, operands, attrs, regions, types, loc)
         return self._masked(mask, definition, operands, attrs, regions, types, loc)
+
+    def _mask_for(self, definition: OpDef) -> Value | None:
+        if definition.effect not in _LANE_EFFECTS and definition.name not in _BY_LANES:
+            return None
+        self._masking = False
+        try:
+            return self.mask()
+        finally:
+            self._masking = True
 
     def _refuse(self, definition: OpDef) -> None:
         if all(d.returned for d in self.divergence):

@@ -133,6 +133,11 @@ class TileRef:
         self._cached = (base, block, value)
         return value
 
+    def remember(self, base: Value, value: Value) -> None:
+        """Note that the views on `base` are already there, as `value`, in the block that is being built."""
+        builder = ir_builder.current()
+        self._cached = (base, builder.block if builder else None, value)
+
     def assign(self, new: Any) -> None:
         """Give the tile a new value of the same type; through views, the parts of the base that they show."""
         value: Value = getattr(new, "value", new) if not isinstance(new, Value) else new

@@ -158,6 +158,14 @@ def number_type(function: Function, parameter: Parameter, annotation: Annotation
     return ScalarType(declared)
 
 
+def wrong_array(function: Function, parameter: Parameter, annotation: Annotation, given: Any) -> typing.NoReturn:
+    """Refuse an array whose element type no kernel has, or that has no axis."""
+    wanted = f"an array ({annotation})" if isinstance(annotation, ArrayAnnotation) else "an array of numbers"
+    what = f"a NumPy array of {given.dtype}" if dt.as_dtype(given.dtype) is None else "an array without dimensions"
+    _refuse(function, parameter, wanted, what, "convert it with .astype(...), or reshape(1) an array without dimensions")
+    raise AssertionError
+
+
 def wrong_argument(function: Function, parameter: Parameter, annotation: Annotation, given: Any) -> typing.NoReturn:
     """Refuse an argument that is neither an array nor a number."""
     wanted = f"an array ({annotation})" if isinstance(annotation, ArrayAnnotation) else f"a number or an array"

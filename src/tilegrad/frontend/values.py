@@ -90,8 +90,8 @@ COMPARE: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], Any]]] = {
     ast.GtE: ("ge", operator.ge),
 }
 
-#: surface functions whose result shows the same memory as their argument
-VIEWS = frozenset({"tile_view", "tile_squeeze", "tile_transpose", "tile_reshape", "tile_broadcast", "tile_slice"})
+#: functions over view ops whose result shows the same memory as their argument (with or without the prefix tile_)
+VIEWS = frozenset({"view", "squeeze", "transpose", "reshape", "broadcast", "slice"})
 
 
 class Values:
@@ -157,20 +157,29 @@ class Values:
             steps.append(Step(op.definition, op.operands[1:], op.attrs))
             value = op.operands[0]
         base = bases[value]
-        return TileRef(base.cell, base.path + tuple(reversed(steps)))
+        ref = TileRef(base.cell, base.path + tuple(reversed(steps)))
+        ref.remember(base.cell.value, result)
+        return ref
 
     # --- calling ops --------------------------------------------------------------------------------------------
 
     def emit(self, node: ast.AST, name: str, *args: Any, **attrs: Any) -> Any:
-        """Call the op of that name as its users spell it, with errors placed at `node`."""
-        return self.call_op(node, REGISTRY[name], args, attrs, ())
+        """Emit the op of that name, with errors placed at `node`."""
+        return self.call_op(node, REGISTRY[name], args, attrs, (), spelled=False)
 
     def call_op(
-        self, node: ast.AST, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], texts: tuple[str, ...]
+        self,
+        node: ast.AST,
+        function: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        texts: tuple[str, ...],
+        *,
+        spelled: bool = True,
     ) -> Any:
         """Call an op or a function over ops; `texts` are the arguments as the user wrote them, for messages."""
         self.builder.loc = self.loc(node)
-        target = (function.spelled or function) if isinstance(function, OpDef) else function
+        target = (function.spelled or function) if isinstance(function, OpDef) and spelled else function
         try:
             result = target(*args, **kwargs)
         except TilegradError as error:
@@ -181,7 +190,8 @@ class Values:
 
     def _received(self, function: Any, result: Any, args: tuple[Any, ...]) -> Any:
         name = function.name if isinstance(function, OpDef) else getattr(function, "__name__", "")
-        if name in VIEWS and isinstance(result, Value):
+        view = function.view if isinstance(function, OpDef) else name.removeprefix("tile_") in VIEWS
+        if view and isinstance(result, Value):
             ref = self.alias(result, args)
             if ref is not None:
                 return ref
@@ -216,7 +226,7 @@ class Values:
         if not error.label and texts:
             typed = [
                 f"`{text}` is {describe_value(x)}" for text, x in zip(texts, args, strict=False)
-                if isinstance(x, (Value, TileRef)) and len(text) <= 40
+                if isinstance(x, (Value, TileRef)) and 0 < len(text) <= 40 and not text.isdigit()
             ]  # fmt: skip
             error.label = ", ".join(dict.fromkeys(typed))
         return error.at(self.loc(node))
@@ -226,16 +236,18 @@ class Values:
     def widen(self, args: Iterable[Any], error: TilegradError) -> None:
         """After a clash of types: if a weak value could have had the other's type, decide that and restart."""
         operands = list(_leaves(args))
+        doubts = []
         for x in operands:
             mark = self.weak.get(x) if isinstance(x, Value) else None
             if mark is None:
                 continue
-            if mark.doubt is not None:
-                raise mark.doubt
-            for other in operands:
-                wanted = self.dtype_of(other)
-                if wanted is not None and other is not x:
-                    self.retype(x, wanted, error)
+            others = [d for other in operands if other is not x and (d := self.dtype_of(other)) is not None]
+            if mark.doubt is not None and not any(d.is_float for d in others):
+                doubts.append(mark.doubt)
+            for wanted in others:
+                self.retype(x, wanted, error)
+        if doubts:
+            raise doubts[0]
 
     def dtype_of(self, x: Any) -> DType | None:
         """The element type of a number, tile or array, or None."""

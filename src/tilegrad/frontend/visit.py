@@ -361,7 +361,7 @@ class Tracer(Calls):
             return
         ok = self.scalar(condition)
         values = text.values if text else ()
-        self.call_op(node, REGISTRY["check"].__call__, (ok, *values), {"kind": "assertion", "message": message}, ())
+        self.call_op(node, REGISTRY["check"], (ok, *values), {"kind": "assert", "message": message}, (), spelled=False)
 
     def _s_FunctionDef(self, node: ast.FunctionDef) -> None:
         for decorator in node.decorator_list:
@@ -546,7 +546,7 @@ class Tracer(Calls):
         if isinstance(bounds[2], Value):
             ok = self.emit(node, "ne", bounds[2], 0)
             message = "the step of range must not be zero"
-            self.call_op(node, REGISTRY["check"].__call__, (ok,), {"kind": "value", "message": message}, ())
+            self.call_op(node, REGISTRY["check"], (ok,), {"kind": "value", "message": message}, (), spelled=False)
         start, stop, step = (self.typed(b, dtype) for b in bounds)
         return start, stop, step
 
@@ -577,9 +577,6 @@ class Tracer(Calls):
         frame.names.pop(index, None)
 
     def _s_While(self, node: ast.While) -> None:
-        if stores([node.test]):
-            self._s_While(_test_inside(node))
-            return
         if isinstance(node.test, ast.Constant) and not node.test.value:
             self.run_body(node, node.orelse)
             return
@@ -676,13 +673,6 @@ def _written(body: Sequence[ast.stmt]) -> set[str]:
         elif isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr == "tile_matmul":
             found |= {a.id for a in n.args[2:3] if isinstance(a, ast.Name)}
     return found
-
-
-def _test_inside(node: ast.While) -> ast.While:
-    """`while test` whose test assigns a name, as `while True` that breaks."""
-    stop = ast.If(ast.UnaryOp(ast.Not(), node.test), [ast.Break()], [])
-    made = ast.While(ast.Constant(True), [stop, *node.body], node.orelse)
-    return ast.fix_missing_locations(ast.copy_location(made, node))
 
 
 # --- the entry ------------------------------------------------------------------------------------------------------

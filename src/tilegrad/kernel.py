@@ -1,0 +1,414 @@
+"""What a user of tilegrad touches: @kernel, @func, launch and launch_tiled, and the array annotations.
+
+A `Kernel` keeps one `Specialisation` for each combination of argument types, launch form and captured values. A
+launch checks its arguments, finds or makes the specialisation, tells the active tapes, and runs it. The path of a
+repeated launch does no more than compare.
+Does not trace, compile or differentiate.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, overload
+
+import numpy as np
+
+from tilegrad import compiler, tape
+from tilegrad import dtypes as dt
+from tilegrad.config import config
+from tilegrad.diagnostics import LaunchError, TilegradError, TypeMismatch
+from tilegrad.frontend import call, signature
+from tilegrad.frontend.call import block_dim, cdiv, constant, copy_tile, static, tid, tile_map
+from tilegrad.frontend.function import Capture, Function
+from tilegrad.frontend.signature import ArrayAnnotation
+from tilegrad.frontend.visit import trace
+from tilegrad.ir import core
+from tilegrad.ir.types import ArrayType, ScalarType, Type
+from tilegrad.runtime import arrays
+
+__all__ = [
+    "Kernel", "Specialisation", "array", "array1d", "array2d", "array3d", "array4d", "block_dim", "cdiv", "constant",
+    "copy_tile", "func", "kernel", "launch", "launch_tiled", "static", "tid", "tile_map",
+]  # fmt: skip
+
+
+class Specialisation:
+    """A kernel for one combination of argument types, launch form and captured values."""
+
+    def __init__(self, owner: Kernel, ir: core.Kernel, types: Sequence[Type | None], captures: Sequence[Capture]) -> None:
+        self.kernel = owner
+        self.ir = ir
+        self.types = tuple(types)
+        self.captures = tuple(captures)
+        #: positions among the arguments: of the arrays that are written, of numbers with their type, of what is passed
+        self.passed = tuple(i for i, t in enumerate(types) if t is not None)
+        self.written = tuple(self.passed[v.index] for v in _written(ir))
+        self.numbers = tuple((i, t.dtype) for i, t in enumerate(types) if isinstance(t, ScalarType))
+        whole = [i for i, t in enumerate(types) if isinstance(t, ArrayType)]
+        self.pairs = tuple((i, j) for i in self.written for j in whole if i != j and not (j in self.written and j < i))
+        self._overlapping: dict[tuple[int, ...], core.Kernel] = {}
+        plain = [c for c in captures if isinstance(c.holder, dict) and not isinstance(c.value, tuple)]
+        self._fast = tuple((c.holder.get, c.name, c.value) for c in plain)
+        self._slow = tuple(c for c in captures if c not in plain)
+
+    def holds(self) -> bool:
+        """Whether everything that was read from outside of the kernel is still the same."""
+        for get, name, value in self._fast:
+            if get(name) is not value:
+                return all(c.holds() for c in self.captures)
+        return not self._slow or all(c.holds() for c in self._slow)
+
+    def ir_for(self, args: Sequence[Any]) -> core.Kernel:
+        """The IR for these arguments: a variant of its own where arrays share memory."""
+        for i, j in self.pairs:
+            if np.may_share_memory(args[i], args[j]):
+                return self._with_overlaps(args)
+        return self.ir
+
+    def _with_overlaps(self, args: Sequence[Any]) -> core.Kernel:
+        classes = list(range(len(args)))
+        for i, j in self.pairs:
+            if np.may_share_memory(args[i], args[j]):
+                old, new = classes[j], classes[i]
+                classes = [new if c == old else c for c in classes]
+        key = tuple(classes[i] for i in self.passed)
+        if key not in self._overlapping:
+            self._overlapping[key] = dataclasses.replace(self.ir, overlaps=key)
+        return self._overlapping[key]
+
+
+def _written(ir: core.Kernel) -> list[core.Value]:
+    """The array parameters that a kernel writes."""
+    found: dict[core.Value, None] = {}
+    for op in ir.body.walk():
+        if op.definition.effect in ("write", "atomic") and op.operands:
+            value = op.operands[0]
+            while value.op is not None:
+                value = value.op.operands[0]
+            found.setdefault(value)
+    return list(found)
+
+
+class Kernel(call.Kernel):
+    """A function that is launched over a grid; made by @kernel."""
+
+    def __init__(self, python: Callable[..., Any], *, name: str = "", enable_backward: bool = True) -> None:
+        self.function = Function(python, name)
+        self.enable_backward = enable_backward
+        functools.update_wrapper(self, python)
+        self._specialisations: dict[Any, list[Specialisation]] = {}
+
+    @property
+    def name(self) -> str:
+        return self.function.name
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.name}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        raise LaunchError(
+            f"the kernel `{self.name}` is called like a function", loc=self.function.loc,
+            help=f"write tg.launch({self.name}, dim=..., inputs=[...]) or tg.launch_tiled(...)",
+        )  # fmt: skip
+
+    def ir(
+        self, *args: Any, dim: int | Sequence[int] = 1, tiled: bool = True, block_dim: int | None = None
+    ) -> core.Kernel:
+        """The Tile IR for these arguments, as `launch_tiled` (or `launch`, with tiled=False) would run it."""
+        grid = _grid(self, dim)
+        found, natives = self.specialise(args, len(grid), block_dim or config.block_dim, tiled)
+        return found.ir_for(natives)
+
+    @functools.cached_property
+    def annotations(self) -> tuple[signature.Annotation, ...]:
+        return tuple(signature.parse(self.function, p) for p in self.function.parameters)
+
+    def specialise(
+        self, args: Sequence[Any], grid_ndim: int, block_dim: int, tiled: bool
+    ) -> tuple[Specialisation, list[Any]]:
+        """The specialisation for the arguments, and the arguments as NumPy arrays and numbers."""
+        natives: list[Any] = []
+        key: list[Any] = [grid_ndim, block_dim, tiled]
+        for a in args:
+            native = a if isinstance(a, np.ndarray) else _native(a)
+            natives.append(native)
+            if isinstance(native, np.ndarray):
+                rank = native.ndim
+                dense = rank > 0 and (native.strides[-1] == native.itemsize or native.shape[-1] <= 1)
+                key.append((native.dtype, rank, dense))
+            elif isinstance(native, int):
+                key.append((type(native), -(2**31) <= native < 2**31))
+            else:
+                key.append(type(native))
+        whole = tuple(key)
+        for found in self._specialisations.get(whole, ()):
+            if found.holds():
+                break
+        else:
+            found = self._new_specialisation(whole, natives, grid_ndim, block_dim, tiled)
+        for i, dtype in found.numbers:
+            natives[i] = self._number(i, dtype, natives[i])
+        return found, natives
+
+    def _new_specialisation(
+        self, key: Any, natives: Sequence[Any], grid_ndim: int, block_dim: int, tiled: bool
+    ) -> Specialisation:
+        types = self.argument_types(natives)
+        try:
+            traced = trace(self.function, types, block_dim=block_dim, grid_ndim=grid_ndim, tiled=tiled)
+        except TilegradError as error:
+            raise error.with_traceback(None) from None  # the frames of the tracer tell a user nothing
+        found = Specialisation(self, traced.kernel, types, traced.captures)
+        kept = [s for s in self._specialisations.get(key, ()) if s.holds()]
+        self._specialisations[key] = [*kept, found]
+        return found
+
+    def argument_types(self, natives: Sequence[Any]) -> list[Type | None]:
+        """The IR types of the arguments, each checked against its declaration."""
+        parameters = self.function.parameters
+        if len(natives) != len(parameters):
+            self._wrong_count(len(natives))
+        found = zip(parameters, self.annotations, natives, strict=True)
+        return [self._argument_type(p, annotation, a) for p, annotation, a in found]
+
+    def _argument_type(self, p: Any, annotation: signature.Annotation, a: Any) -> Type | None:
+        if isinstance(a, np.ndarray):
+            dtype = dt.as_dtype(a.dtype)
+            if dtype is None or a.ndim == 0:
+                signature.wrong_array(self.function, p, annotation, a)
+            kind = signature.array_type(dtype, a.ndim, a.itemsize, a.shape, a.strides)
+            signature.check_array(self.function, p, annotation, kind)
+            return kind
+        if a is None and (annotation is None or (isinstance(annotation, ArrayAnnotation) and annotation.optional)):
+            return None
+        if isinstance(a, (bool, int, float, np.generic)):
+            return signature.number_type(self.function, p, annotation, a)
+        signature.wrong_argument(self.function, p, annotation, a)
+
+    def _number(self, i: int, dtype: dt.DType, value: Any) -> Any:
+        try:
+            return dtype.np.type(value)
+        except OverflowError:
+            p = self.function.parameters[i]
+            raise LaunchError(
+                f"{self.name}: argument `{p.name}` must be {dtype}, {value} does not fit into it",
+                loc=signature.parameter_loc(self.function, p), help=f"declare `{p.name}: tg.int64`",
+            ) from None  # fmt: skip
+
+    def _wrong_count(self, given: int) -> None:
+        names = [p.name for p in self.function.parameters]
+        if given < len(names):
+            missing = ", ".join(f"`{n}`" for n in names[given:])
+            problem = f"{missing} {'is' if given == len(names) - 1 else 'are'} missing"
+        else:
+            problem = f"{given - len(names)} too many"
+        raise LaunchError(
+            f"{self.name} takes {len(names)} argument{'s' * (len(names) != 1)}, {given} "
+            f"{'was' if given == 1 else 'were'} given: {problem}",
+            loc=self.function.loc, help=f"give inputs and outputs in the order of the parameters: {', '.join(names)}",
+        )  # fmt: skip
+
+
+def _native(a: Any) -> Any:
+    """An argument as a NumPy array (without a copy) or a number; anything else unchanged."""
+    if isinstance(a, (int, float, np.generic)) or a is None:
+        return a
+    if isinstance(a, arrays.Array):
+        return a.data
+    return arrays.foreign(a)
+
+
+# --- decorators -----------------------------------------------------------------------------------------------------
+
+
+@overload
+def kernel(python: Callable[..., Any], /) -> Kernel: ...
+@overload
+def kernel(
+    *, name: str = "", enable_backward: bool = True, module: Any = None
+) -> Callable[[Callable[..., Any]], Kernel]: ...
+def kernel(
+    python: Callable[..., Any] | None = None, /, *, name: str = "", enable_backward: bool = True, module: Any = None
+) -> Any:
+    """Make a function a kernel: `@kernel` or `@kernel(enable_backward=False)`.
+
+    Args:
+        name: Name in messages and of the compiled code; the function's own by default.
+        enable_backward: Whether launches may be recorded by a Tape.
+        module: Accepted for Warp's spelling; has no meaning here.
+    """
+    if python is None:
+        return lambda f: Kernel(f, name=name, enable_backward=enable_backward)
+    return Kernel(python, name=name, enable_backward=enable_backward)
+
+
+@overload
+def func(python: Callable[..., Any], /) -> Function: ...
+@overload
+def func(*, name: str = "", module: Any = None) -> Callable[[Callable[..., Any]], Function]: ...
+def func(python: Callable[..., Any] | None = None, /, *, name: str = "", module: Any = None) -> Any:
+    """Make a function callable from kernels; it is inlined where it is called. Outside, it runs as plain Python."""
+    return Function(python, name) if python is not None else lambda f: Function(f, name)
+
+
+# --- launching ------------------------------------------------------------------------------------------------------
+
+
+def launch(
+    kernel: Kernel,
+    dim: int | Sequence[int],
+    inputs: Sequence[Any] = (),
+    outputs: Sequence[Any] = (),
+    *,
+    device: str | None = None,
+    block_dim: int | None = None,
+    record_tape: bool = True,
+) -> None:
+    """Run a kernel once for each point of a grid of threads.
+
+    Args:
+        dim: Number of threads along each of 1 to 4 axes.
+        inputs, outputs: The arguments, in the order of the parameters; outputs are simply the last ones.
+        device: "cpu" or "interpret"; `config.device` by default.
+        block_dim: Threads of a block; `config.block_dim` by default.
+        record_tape: Whether active tapes record the launch.
+    Raises:
+        LaunchError: an argument or the grid does not fit the kernel.
+    """
+    _run(kernel, dim, inputs, outputs, device, block_dim, record_tape, False)
+
+
+def launch_tiled(
+    kernel: Kernel,
+    dim: int | Sequence[int] | None = None,
+    inputs: Sequence[Any] = (),
+    outputs: Sequence[Any] = (),
+    *,
+    block_dim: int | None = None,
+    device: str | None = None,
+    record_tape: bool = True,
+) -> None:
+    """Run a kernel once for each point of a grid of blocks; see `launch` for the arguments."""
+    if dim is None:
+        raise LaunchError("launch_tiled needs dim=, the number of blocks along each axis")
+    _run(kernel, dim, inputs, outputs, device, block_dim, record_tape, True)
+
+
+def _run(
+    kernel: Kernel,
+    dim: int | Sequence[int],
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    device: str | None,
+    block_dim: int | None,
+    record_tape: bool,
+    tiled: bool,
+) -> None:
+    grid = (dim,) if type(dim) is int and dim >= 0 else _grid(kernel, dim)
+    lanes = block_dim or config.block_dim
+    if lanes < 1 or block_dim == 0:
+        raise LaunchError(f"block_dim must be at least 1, it is {block_dim}")
+    args = (*inputs, *outputs)
+    found, natives = kernel.specialise(args, len(grid), lanes, tiled)
+    for i in found.written:
+        if not natives[i].flags.writeable:
+            _refuse_read_only(kernel, i)
+    chosen = device or config.device
+    ir = found.ir_for(natives)
+    if record_tape:
+        for active in tape.active():
+            active.record_launch(kernel, ir, args, grid, chosen)
+    passed = natives if len(found.passed) == len(natives) else [natives[i] for i in found.passed]
+    compiler.execute(ir, passed, grid, chosen)
+
+
+def _grid(kernel: Any, dim: Any) -> tuple[int, ...]:
+    """The launch dimensions as a tuple of 1 to 4 ints."""
+    if not isinstance(kernel, Kernel):
+        raise LaunchError(f"only a kernel can be launched, not {kernel!r}", help="decorate the function with @tg.kernel")
+    items = tuple(dim) if isinstance(dim, (tuple, list)) else (dim,)
+    whole = [isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in items]
+    if not all(whole) or not 1 <= len(items) <= 4:
+        raise LaunchError(
+            f"dim must be an int or 1 to 4 ints, it is {dim!r}", help="write dim=n, dim=(m, n), ..."
+        )
+    if any(n < 0 for n in items):
+        raise LaunchError(f"a launch dimension is negative: dim={dim!r}")
+    return tuple(int(n) for n in items)
+
+
+def _refuse_read_only(kernel: Kernel, i: int) -> None:
+    p = kernel.function.parameters[i]
+    raise LaunchError(
+        f"{kernel.name}: argument `{p.name}` is a read-only array, and the kernel writes to it",
+        loc=signature.parameter_loc(kernel.function, p), help="pass a writable array, for example a copy()",
+    )  # fmt: skip
+
+
+# --- array annotations ----------------------------------------------------------------------------------------------
+
+_NOTHING: Any = object()
+
+
+class _ArrayNames(type):
+    """Makes `isinstance(x, tg.array)` ask for the run-time array class."""
+
+    def __instancecheck__(cls, x: Any) -> bool:
+        return isinstance(x, arrays.Array) and (cls._rank is None or x.ndim == cls._rank)
+
+    _rank: int | None = None
+
+
+class array(metaclass=_ArrayNames):  # noqa: N801
+    """An array: `tg.array(data, dtype=...)` makes one; `tg.array[float]` and `tg.array(dtype=float, ndim=2)` declare
+    a kernel parameter. `array1d` to `array4d` fix the rank."""
+
+    _rank: int | None = None
+    __tilegrad_annotation__ = ArrayAnnotation()
+
+    def __new__(cls, data: Any = _NOTHING, dtype: Any = None, ndim: int | None = None, **options: Any) -> Any:
+        if data is _NOTHING and not options:
+            return signature.array_annotation(dtype, ndim or cls._rank or 1, where=cls.__name__)
+        if data is not _NOTHING:
+            options["data"] = data
+        made = arrays.array(dtype=dtype, **options)
+        if cls._rank is not None and made.ndim != cls._rank:
+            raise TypeMismatch(f"{cls.__name__}: the data has {made.ndim} dimensions")
+        return made
+
+    def __class_getitem__(cls, item: Any) -> ArrayAnnotation:
+        dtype, rank = item if isinstance(item, tuple) and len(item) == 2 else (item, cls._rank or 1)
+        rank = getattr(rank, "__args__", (rank,))[0]
+        return signature.array_annotation(dtype, int(rank), where=cls.__name__)
+
+
+class array1d(array):  # noqa: N801
+    """A one-dimensional array; see `array`."""
+
+    _rank = 1
+    __tilegrad_annotation__ = ArrayAnnotation(None, 1)
+
+
+class array2d(array):  # noqa: N801
+    """A two-dimensional array; see `array`."""
+
+    _rank = 2
+    __tilegrad_annotation__ = ArrayAnnotation(None, 2)
+
+
+class array3d(array):  # noqa: N801
+    """A three-dimensional array; see `array`."""
+
+    _rank = 3
+    __tilegrad_annotation__ = ArrayAnnotation(None, 3)
+
+
+class array4d(array):  # noqa: N801
+    """A four-dimensional array; see `array`."""
+
+    _rank = 4
+    __tilegrad_annotation__ = ArrayAnnotation(None, 4)
+
+
