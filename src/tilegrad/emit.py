@@ -211,6 +211,19 @@ class Emitter(ABC):
     def lookup(self, table: Sequence[float | int], index: Reg, dtype: DType) -> Reg:
         """An entry of a constant table; `index` is an int32 Reg that must be in range."""
 
+    # indices
+    @abstractmethod
+    def i64(self, value: int | Reg) -> Reg:
+        """An int or an integer Reg as int64."""
+
+    @abstractmethod
+    def coord(self, x: Reg | int) -> Coord:
+        """An index given as a register: uniform, counting up with the lane, or arbitrary."""
+
+    @abstractmethod
+    def lanes_of(self, c: Coord) -> Reg:
+        """A coordinate as an int64 Reg, a vector where it differs between elements."""
+
     # errors
     @abstractmethod
     def check(self, ok: Reg, kind: str, *values: Reg) -> None:
@@ -230,7 +243,10 @@ class Emitter(ABC):
 
     @abstractmethod
     def array_update(self, op: str, array: ArrayRef, index: Index, x: Reg, drop: bool) -> Reg:
-        """Atomically combine (`op`: add, min, max, ...) into the element, in the launch's order; the old value."""
+        """Atomically combine (`op`: add, min, max, ...) into the element, in the launch's order; the old value.
+
+        "take" clears the element, and goes from the highest lane to the lowest.
+        """
 
     # scratch memory of the block
     @abstractmethod
@@ -251,6 +267,13 @@ class Emitter(ABC):
         self, start: Any, stop: Any, step: Any, carried: Sequence[Reg], body: Callable[..., Sequence[Reg]]
     ) -> list[Reg]:
         """A counted loop in order: body(i, *carried) -> next carried. `i` is a uniform int64 Reg."""
+
+    @abstractmethod
+    def each_lane(self, values: Sequence[Reg | Buffer], body: Callable[..., None]) -> None:
+        """Run body(*values) for one live lane after the other; a Buffer among the values holds one element per lane.
+
+        If no value differs between lanes the body runs once.
+        """
 
     @abstractmethod
     def branch(

@@ -108,10 +108,10 @@ class KernelLowering(Nests):
         e = self.e
         e.block_id = b
         size = e.const(self.kernel.block_dim, dt.int64)
-        self.lane_count = size
+        self.e.lane_count = size
         if not self.kernel.tiled:
             rest = e.sub(self.total, e.mul(b, size))
-            self.lane_count = e.minimum(rest, size)
+            self.e.lane_count = e.minimum(rest, size)
         if self.ordered:
             e.store_scalar(self.held, e.const(0, dt.int64), None)
         self.stages(self.plan.stages)

@@ -64,7 +64,6 @@ class Lowering:
         self.thread_base: list[Reg] = []
         self.extra_bytes = 0
         self.grid: list[Reg] = []
-        self.lane_count: Reg
         self.ordered = False
         self.prints = False
         self.stacks: dict[Value, tuple[str, int]] = {}
@@ -263,7 +262,7 @@ class Lowering:
         return q if axis == 0 else e.rem(q, self.grid[axis])
 
     def _run_lane_count(self, op: Op) -> Reg:
-        return self.e.cast(self.lane_count, dt.int32)
+        return self.e.cast(self.e.lane_count, dt.int32)
 
     def _run_array_shape(self, op: Op) -> Reg:
         return self.e.cast(self.array(op.operands[0]).shape[op.attrs["axis"]], dt.int32)

@@ -40,6 +40,8 @@ class MemoryEmitter(RegisterEmitter):
     message: str = ""
     error_ptr: str = ""
     block_id: Reg
+    #: lanes of the block in hand that are inside the grid
+    lane_count: Reg
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
@@ -279,7 +281,21 @@ class MemoryEmitter(RegisterEmitter):
                 old = self._update_one(op, cell, dtype, self.extract(x, i), active)
             return [self.insert(olds, old, i)]
 
-        return self.loop(0, self.width, 1, [zero], lane)[0]
+        def lane_from_end(i: Reg, olds: Reg) -> Sequence[Reg]:
+            return lane(self.sub(self.const(self.width - 1, dt.int64), i), olds)
+
+        return self.loop(0, self.width, 1, [zero], lane_from_end if op == "take" else lane)[0]
+
+    def each_lane(self, values: Sequence[Reg | Buffer], body: Callable[..., None]) -> None:
+        if not any(isinstance(v, Buffer) for v in values):
+            body(*values)
+            return
+
+        def lane(i: Reg) -> Sequence[Reg]:
+            body(*(self.load(v, (Coord(i),)) if isinstance(v, Buffer) else v for v in values))
+            return []
+
+        self.loop(0, self.lane_count, 1, [], lane)
 
     @contextmanager
     def scalar_code(self) -> Iterator[None]:
@@ -293,7 +309,7 @@ class MemoryEmitter(RegisterEmitter):
 
     def combine(self, op: str, old: Reg, x: Reg) -> Reg:
         """The new value of an atomically updated cell. 16-bit floats add in float32 and round once."""
-        if op == "exch":
+        if op in ("exch", "take"):
             return x
         dtype = old.dtype
         if dtype.is_half:

@@ -125,15 +125,28 @@ class Nests(Lowering):
             if op.definition.name == "tile_from_lanes":
                 self._clear_absent(self.buffer(op.result))
         width = 1 if any(needs_scalar_code(op) for op in ops) else e.vector_width
-        if width > 1 and not self.kernel.tiled and self.kernel.grid_ndim > 1:
+        if width > 1 and not self.kernel.tiled and self.kernel.grid_ndim > 1 and not any(_takes(op) for op in ops):
             self._lane_rows(stage, width)
+        elif any(_takes(op) for op in ops):
+            self._lanes_from_end(stage, width)
         else:
-            e.loop(0, self.lane_count, width, [], lambda i: self._lane_vector_code(stage, i, width))
+            e.loop(0, e.lane_count, width, [], lambda i: self._lane_vector_code(stage, i, width))
         self._forget_memory()
+
+    def _lanes_from_end(self, stage: Lanes, width: int) -> None:
+        """The highest lanes first, so that the last writer of a cell is the first to take its cotangent."""
+        e = self.e
+        vectors = e.div(e.add(e.lane_count, e.const(width - 1, dt.int64)), e.const(width, dt.int64))
+
+        def turn(k: Reg) -> Sequence[Reg]:
+            last = e.sub(e.sub(vectors, e.const(1, dt.int64)), k)
+            return self._lane_vector_code(stage, e.mul(last, e.const(width, dt.int64)), width)
+
+        e.loop(0, vectors, 1, [], turn)
 
     def _lane_vector_code(self, stage: Lanes, i: Reg, width: int) -> Sequence[Reg]:
         whole = self.kernel.tiled and self.kernel.block_dim % width == 0
-        limit = None if width == 1 or whole else self.lane_count
+        limit = None if width == 1 or whole else self.e.lane_count
         self._lane_code(stage, i, width, limit)
         return []
 
@@ -150,12 +163,12 @@ class Nests(Lowering):
             self.thread_base = [self._coordinate(first, k) for k in range(last + 1)]
             room = e.sub(self.grid[last], self.thread_base[last])
             end = e.add(i, e.minimum(room, e.const(width, dt.int64)))
-            end = e.minimum(end, self.lane_count)
+            end = e.minimum(end, self.e.lane_count)
             self._lane_code(stage, i, width, end)
             self.thread_base = []
             return [end]
 
-        e.while_loop([e.const(0, dt.int64)], lambda i: e.compare("lt", i, self.lane_count), turn)
+        e.while_loop([e.const(0, dt.int64)], lambda i: e.compare("lt", i, self.e.lane_count), turn)
 
     def _lane_code(self, stage: Lanes, i: Reg, width: int, limit: Reg | None) -> None:
         """The roots of a lane loop for the lanes from `i` on, up to `limit` if there may be fewer than a vector."""
@@ -189,7 +202,7 @@ class Nests(Lowering):
     def _clear_absent(self, buffer: Buffer) -> None:
         """Zero a tile of lane values when lanes of this block are absent."""
         e = self.e
-        full = e.compare("eq", self.lane_count, e.const(self.kernel.block_dim, dt.int64))
+        full = e.compare("eq", self.e.lane_count, e.const(self.kernel.block_dim, dt.int64))
         zero = e.zero(buffer.dtype)
 
         def clear() -> Sequence[Reg]:
@@ -197,6 +210,11 @@ class Nests(Lowering):
             return []
 
         e.branch(full, lambda: [], clear)
+
+
+def _takes(op: Op) -> bool:
+    """Whether the op is an `array_take`, or holds one."""
+    return op.definition.name == "array_take" or any(_takes(o) for region in op.regions for o in region.ops)
 
 
 def _has_atomic(op: Op) -> bool:

@@ -12,8 +12,7 @@ import numpy as np
 
 from tilegrad import dtypes as dt
 from tilegrad.emit import Emitter, Reg
-from tilegrad.op import Operand, adjoint, infer, like, lower, op, require_same_dtype
-from tilegrad.ir.types import Type
+from tilegrad.op import Operand, adjoint, lower, op
 
 BITS = (dt.bool_, *dt.INTEGERS)
 

@@ -1,0 +1,399 @@
+"""Parts and elements of tiles: slices as views, single elements read, replaced and added to.
+
+A write makes a new tile: users see the tile change, the compiler sees values (see docs/internals.md). Indices count
+from the end when negative, once; a run-time index that is still outside is an error that the launch raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilegrad import dtypes as dt
+from tilegrad.diagnostics import KernelIndexError, ShapeMismatch, TypeMismatch
+from tilegrad.emit import Buffer, Coord, Emitter, Index, Reg, Source
+from tilegrad.ir.core import Value
+from tilegrad.ir.types import ScalarType, TileType, Type, is_varying
+from tilegrad.op import REGISTRY, Sample, Scalar, Tile, adjoint, infer, lower, op, samples, spelled, unwrap, writeback
+from tilegrad.ops.elements import wrap_index
+from tilegrad.ops.shapes import as_offsets, is_int, require_indices, require_shape, require_tile
+from tilegrad.ops.views import shape_of
+
+
+def constant_of(x: Any) -> int | None:
+    """The value of an index that is known at compile time."""
+    if is_int(x):
+        return int(x)
+    inner = unwrap(x)
+    if isinstance(inner, Value) and inner.op is not None and inner.op.name == "constant":
+        return int(inner.op.attrs["value"])
+    return None
+
+
+def _span(size: int, step: int) -> int:
+    return (size - 1) * abs(step) + 1
+
+
+@op(view=True)
+def tile_slice(t: Tile, *starts: Scalar, sizes: tuple[int, ...], steps: tuple[int, ...]) -> Tile:
+    """A view of part of a tile: element i is t[starts + i * steps].
+
+    Written `t[a:b:c, ...]`; the part must lie inside the tile. Starts may be run-time values (then they are checked
+    when the kernel runs, and the nearest part inside is taken if they are wrong).
+
+    Gradient: the cotangent at its place in a tile of zeros.
+    """
+    return t[_ranges(starts, sizes, steps, t.shape)]
+
+
+def _ranges(
+    starts: Sequence[Any], sizes: Sequence[int], steps: Sequence[int], shape: Sequence[int]
+) -> tuple[np.ndarray[Any, Any], ...]:
+    lists = []
+    for axis, (first, size, step, extent) in enumerate(zip(starts, sizes, steps, shape, strict=True)):
+        begin = int(first) + extent if first < 0 else int(first)
+        last = begin + (size - 1) * step
+        if not (0 <= begin < extent and 0 <= last < extent):
+            raise KernelIndexError(f"index {int(first)} is out of range for axis {axis} with size {extent}")
+        lists.append(begin + step * np.arange(size))
+    return np.ix_(*lists)
+
+
+@infer(tile_slice)
+def _tile_slice_infer(t: TileType, *starts: Type, sizes: tuple[int, ...], steps: tuple[int, ...]) -> Type:
+    if not len(starts) == len(sizes) == len(steps) == t.ndim:
+        raise ShapeMismatch(f"a slice of a tile {t.shape} needs {t.ndim} starts, sizes and steps")
+    require_indices("a slice", starts)
+    if any(is_varying(s) for s in starts):
+        raise TypeMismatch("a slice must be the same for all lanes of the block; its start differs between them")
+    for k, (size, step) in enumerate(zip(sizes, steps, strict=True)):
+        if size < 1 or _span(size, step) > t.shape[k]:
+            raise ShapeMismatch(
+                f"a slice of {size} elements with step {step} does not fit axis {k} of a tile {t.shape}"
+            )
+    return TileType(t.dtype, sizes)
+
+
+@adjoint(tile_slice)
+def _tile_slice_adjoint(ct: Any, out: Any, t: Any, *starts: Any, sizes: tuple[int, ...], steps: tuple[int, ...]) -> Any:
+    return (tile_insert(zeros_like(t), ct, *starts, steps=steps), *(None,) * len(starts))
+
+
+def zeros_like(t: Any) -> Any:
+    """A tile of zeros of the same dtype and shape."""
+    if not hasattr(t, "type"):
+        return np.zeros_like(t)
+    return REGISTRY["tile_full"](t.type.dtype(0), shape=shape_of(t))
+
+
+@lower(tile_slice)
+def _tile_slice_lower(
+    e: Emitter, at: Index, t: Source, *starts: Reg, sizes: tuple[int, ...], steps: tuple[int, ...]
+) -> Reg:
+    firsts = _starts(e, starts, sizes, steps, t.shape)
+    return t.at(tuple(_moved(e, first, c, step) for first, c, step in zip(firsts, at, steps, strict=True)))
+
+
+def _starts(
+    e: Emitter, starts: Sequence[Reg], sizes: Sequence[int], steps: Sequence[int], shape: Sequence[int]
+) -> list[Reg]:
+    """Run-time starts, wrapped once and moved inside the tile; `check_slice` has reported wrong ones."""
+    firsts = []
+    for first, size, step, extent in zip(starts, sizes, steps, shape, strict=True):
+        i = e.i64(first)
+        zero = e.const(0, dt.int64)
+        i = e.select(e.compare("lt", i, zero), e.add(i, e.const(extent, dt.int64)), i)
+        low = (size - 1) * -step if step < 0 else 0
+        high = extent - _span(size, step) + low
+        i = e.maximum(i, e.const(low, dt.int64))
+        firsts.append(e.minimum(i, e.const(high, dt.int64)))
+    return firsts
+
+
+def _moved(e: Emitter, first: Reg, c: Coord, step: int) -> Coord:
+    base = e.i64(c.base)
+    scaled = base if step == 1 else e.mul(base, e.const(step, dt.int64))
+    return Coord(e.add(first, scaled), c.step * step, c.gather)
+
+
+@writeback(tile_slice)
+def _tile_slice_writeback(base: Any, new: Any, *starts: Any, sizes: tuple[int, ...], steps: tuple[int, ...]) -> Any:
+    return tile_insert(base, new, *starts, steps=steps)
+
+
+@samples(tile_slice)
+def _tile_slice_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    for d in dt.SCALARS:
+        yield Sample((rng.integers(0, 2, (6, 9)).astype(d.np), 1, 2), {"sizes": (3, 4), "steps": (1, 1)})
+    yield Sample((rng.standard_normal((6, 20)), 5, 19), {"sizes": (3, 7), "steps": (-2, -2)})
+    yield Sample((rng.standard_normal((4, 3, 5)), -2, 0, 1), {"sizes": (2, 1, 2), "steps": (1, 1, 3)})
+
+
+@op(cls="block", cooperative=True)
+def tile_insert(t: Tile, new: Tile, *starts: Scalar, steps: tuple[int, ...]) -> Tile:
+    """The tile with a part replaced: what `t[a:b:c] = new` leaves in t.
+
+    Gradient: the replaced part of the cotangent goes to `new`, the rest to `t`.
+    """
+    result = np.array(t)
+    result[_ranges(starts, new.shape, steps, t.shape)] = new
+    return result
+
+
+@infer(tile_insert)
+def _tile_insert_infer(t: TileType, new: TileType, *starts: Type, steps: tuple[int, ...]) -> Type:
+    _tile_slice_infer(t, *starts, sizes=new.shape, steps=steps)
+    if new.dtype is not t.dtype:
+        raise TypeMismatch(
+            f"a {new.dtype} tile is assigned to part of a {t.dtype} tile", help=f"write tile_astype(x, {t.dtype})"
+        )
+    return t
+
+
+@adjoint(tile_insert)
+def _tile_insert_adjoint(ct: Any, out: Any, t: Any, new: Any, *starts: Any, steps: tuple[int, ...]) -> Any:
+    part = tile_slice(ct, *starts, sizes=shape_of(new), steps=steps)
+    rest = tile_insert(ct, zeros_like(new), *starts, steps=steps)
+    return (rest, part, *(None,) * len(starts))
+
+
+@lower(tile_insert)
+def _tile_insert_lower(
+    e: Emitter, outs: list[Buffer], t: Buffer, new: Buffer, *starts: Reg, steps: tuple[int, ...]
+) -> None:
+    (out,) = outs
+    e.copy(out, t)
+    firsts = _starts(e, starts, new.shape, steps, t.shape)
+
+    def point(at: Index) -> None:
+        place = tuple(_moved(e, first, c, step) for first, c, step in zip(firsts, at, steps, strict=True))
+        e.store(out, place, e.load(new, at))
+
+    e.points(new.shape, point)
+
+
+@samples(tile_insert)
+def _tile_insert_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    for d in dt.SCALARS:
+        t, new = (rng.integers(0, 2, s).astype(d.np) for s in ((6, 9), (3, 4)))
+        yield Sample((t, new, 1, 2), {"steps": (1, 1)})
+    yield Sample((rng.standard_normal((6, 20)), rng.standard_normal((3, 7)), 5, 19), {"steps": (-2, -2)})
+
+
+@op(cls="block")
+def tile_extract(t: Tile, *index: Scalar) -> Scalar:
+    """One element of a tile, t[i, j]: the same for the block, or one for each lane if an index differs between lanes.
+
+    Gradient: the cotangent is added to the tile's cotangent at that element.
+    """
+    return t[wrap_index(index, t.shape)]
+
+
+@infer(tile_extract)
+def _tile_extract_infer(t: TileType, *index: Type) -> Type:
+    return _element_type("t[...]", t, index)
+
+
+def _element_type(what: str, t: TileType, index: Sequence[Type], *others: Type) -> ScalarType:
+    if len(index) != t.ndim:
+        raise ShapeMismatch(f"{what}: a tile {t.shape} has {t.ndim} indices, {len(index)} were given")
+    require_indices(what, index)
+    return ScalarType(t.dtype, any(is_varying(x) for x in (*index, *others)))
+
+
+@adjoint(tile_extract)
+def _tile_extract_adjoint(ct: Any, out: Any, t: Any, *index: Any) -> Any:
+    return (tile_add_at(zeros_like(t), ct, *index), *(None,) * len(index))
+
+
+@lower(tile_extract)
+def _tile_extract_lower(e: Emitter, outs: list[Reg], t: Buffer, *index: Reg) -> None:
+    outs.append(e.load(t, element_index(e, t.shape, index)))
+
+
+def element_index(e: Emitter, shape: Sequence[int], index: Sequence[Reg]) -> Index:
+    """Element indices wrapped once and checked; a wrong one is reported and then read as 0."""
+    result = []
+    for i, extent in zip(index, shape, strict=True):
+        x = e.i64(i)
+        zero, n = e.const(0, dt.int64), e.const(extent, dt.int64)
+        j = e.select(e.compare("lt", x, zero), e.add(x, n), x)
+        ok = e.and_(e.compare("ge", j, zero), e.compare("lt", j, n))
+        e.check(ok, "index", x, e.const(len(result), dt.int64), n)
+        result.append(e.coord(e.select(ok, j, zero)))
+    return tuple(result)
+
+
+@samples(tile_extract)
+def _tile_extract_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    for d in dt.SCALARS:
+        yield Sample((rng.integers(0, 2, (4, 5)).astype(d.np), 2, -1))
+    yield Sample((rng.standard_normal((2, 3, 4)), 1, -3, 2))
+
+
+@spelled(tile_extract)
+def _tile_extract_call(a: Any, *index: Any) -> Any:
+    t = require_tile("tile_extract", "a", a)
+    if len(index) == t.ndim:
+        _check_constants(t.shape, index)
+    return tile_extract(a, *index)
+
+
+def _check_constants(shape: Sequence[int], index: Sequence[Any]) -> None:
+    for axis, (i, extent) in enumerate(zip(index, shape, strict=True)):
+        known = constant_of(i)
+        if known is not None and not -extent <= known < extent:
+            raise KernelIndexError(f"index {known} is out of range for axis {axis} with size {extent}")
+
+
+@op(cls="block", cooperative=True)
+def tile_put(t: Tile, value: Scalar, *index: Scalar) -> Tile:
+    """The tile with one element replaced: what `t[i] = value` leaves in t. Of several lanes the highest wins.
+
+    Gradient: the replaced element's cotangent goes to the value, the rest to the tile.
+    """
+    result = np.array(t)
+    result[wrap_index(index, t.shape)] = value
+    return result
+
+
+@infer(tile_put)
+def _tile_put_infer(t: TileType, value: ScalarType, *index: Type) -> Type:
+    _element_type("t[...] = ...", t, index)
+    _require_value("t[...] = ...", t, value)
+    return t
+
+
+def _require_value(what: str, t: TileType, value: ScalarType) -> None:
+    if value.dtype is not t.dtype:
+        raise TypeMismatch(
+            f"{what}: the tile holds {t.dtype}, the value is {value.dtype}", help=f"write {t.dtype}(...)"
+        )
+
+
+@adjoint(tile_put)
+def _tile_put_adjoint(ct: Any, out: Any, t: Any, value: Any, *index: Any) -> Any:
+    rest = tile_put(ct, _zero_like(value), *index)
+    part = tile_extract(ct, *index)
+    if any(is_varying(x.type) for x in (value, *index) if hasattr(x, "type")):
+        part = REGISTRY["where"](_is_winner(t, index), part, 0)
+    return (rest, part, *(None,) * len(index))
+
+
+def _is_winner(t: Any, index: Sequence[Any]) -> Any:
+    """Whether this lane is the highest of those that set the element."""
+    lane = REGISTRY["lane_id"]()
+    nobody = REGISTRY["tile_full"](dt.int32(-1), shape=shape_of(t))
+    return REGISTRY["eq"](tile_extract(tile_put(nobody, lane, *index), *index), lane)
+
+
+def _zero_like(value: Any) -> Any:
+    if not hasattr(value, "type"):
+        return np.zeros_like(value)
+    return REGISTRY["sub"](value, value) if value.type.varying else value.type.dtype(0)
+
+
+@lower(tile_put)
+def _tile_put_lower(e: Emitter, outs: list[Buffer], t: Buffer, value: Any, *index: Any) -> None:
+    (out,) = outs
+    e.copy(out, t)
+
+    def write(x: Reg, at: Sequence[Reg]) -> None:
+        e.store(out, element_index(e, t.shape, at), x)
+
+    e.each_lane((value, *index), lambda x, *at: write(x, at))
+
+
+@samples(tile_put)
+def _tile_put_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    for d in dt.SCALARS:
+        yield Sample((rng.integers(0, 2, (4, 5)).astype(d.np), d(1), 2, -1))
+
+
+@op(cls="block", cooperative=True)
+def tile_add_at(t: Tile, value: Scalar, *index: Scalar) -> Tile:
+    """The tile with a value added to one element: what `t[i] += value` leaves in t. All lanes add, in lane order.
+
+    Gradient: the element's cotangent goes to every value that was added; the tile's cotangent passes through.
+    """
+    result = np.array(t)
+    where = wrap_index(index, t.shape)
+    if np.ndim(value) or any(np.ndim(i) for i in where):
+        np.add.at(result, tuple(np.broadcast_arrays(value, *where)[1:]), value)
+    else:
+        result[where] += value
+    return result
+
+
+@infer(tile_add_at)
+def _tile_add_at_infer(t: TileType, value: ScalarType, *index: Type) -> Type:
+    return _tile_put_infer(t, value, *index)
+
+
+@adjoint(tile_add_at)
+def _tile_add_at_adjoint(ct: Any, out: Any, t: Any, value: Any, *index: Any) -> Any:
+    part = tile_extract(ct, *index)
+    if is_varying(getattr(value, "type", ScalarType(dt.bool_))) and not is_varying(part.type):
+        part = REGISTRY["spread"](part)
+    return (ct, part, *(None,) * len(index))
+
+
+@lower(tile_add_at)
+def _tile_add_at_lower(e: Emitter, outs: list[Buffer], t: Buffer, value: Any, *index: Any) -> None:
+    (out,) = outs
+    e.copy(out, t)
+
+    def add(x: Reg, at: Sequence[Reg]) -> None:
+        place = element_index(e, t.shape, at)
+        old = e.load(out, place)
+        if x.dtype.is_half:
+            wide = e.add(e.cast(old, dt.float32), e.cast(x, dt.float32))
+            e.store(out, place, e.cast(wide, x.dtype))
+        else:
+            e.store(out, place, e.add(old, x))
+
+    e.each_lane((value, *index), lambda x, *at: add(x, at))
+
+
+@samples(tile_add_at)
+def _tile_add_at_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    for d in dt.NUMERIC:
+        yield Sample((rng.integers(0, 9, (4, 5)).astype(d.np), d(3), 2, -1))
+
+
+def tile_view(t: Any, offset: Any, shape: Any = None) -> Any:
+    """A view of part of a tile: `shape` elements from `offset` on (without a shape: all to the end of each axis)."""
+    kind = require_tile("tile_view", "t", t)
+    offsets = as_offsets("tile_view", offset, kind.ndim)
+    if shape is None:
+        known = [constant_of(o) for o in offsets]
+        if any(k is None for k in known):
+            raise ShapeMismatch("tile_view: with a run-time offset the shape must be given")
+        sizes = tuple(n - (k % n if k else 0) for n, k in zip(kind.shape, known, strict=True))
+    else:
+        sizes = require_shape("tile_view", shape)
+    if len(sizes) != kind.ndim:
+        raise ShapeMismatch(f"tile_view: the shape {sizes} has {len(sizes)} dimensions, the tile {kind.ndim}")
+    for axis, (o, size, extent) in enumerate(zip(offsets, sizes, kind.shape, strict=True)):
+        first = constant_of(o)
+        if first is not None and not (-extent <= first < extent and (first % extent) + size <= extent):
+            raise KernelIndexError(f"tile_view: {size} elements from {first} on do not fit axis {axis} of {kind.shape}")
+    return tile_slice(t, *offsets, sizes=sizes, steps=(1,) * kind.ndim)
+
+
+def tile_assign(dst: Any, src: Any, offset: Any = None) -> None:
+    """Write tile `src` into `dst`, starting at `offset` (default: at 0). The element types must be equal."""
+    target, source = require_tile("tile_assign", "dst", dst), require_tile("tile_assign", "src", src)
+    if source.ndim != target.ndim:
+        raise ShapeMismatch(f"tile_assign: tiles {target.shape} and {source.shape} differ in rank")
+    offsets = as_offsets("tile_assign", offset, target.ndim)
+    part = tile_view(dst, offsets, source.shape)
+    if hasattr(part, "assign"):
+        part.assign(unwrap(src))
+    else:
+        dst.assign(tile_insert(unwrap(dst), unwrap(src), *offsets, steps=(1,) * target.ndim))
+
+
+PUBLIC = {"tile_extract": tile_extract, "tile_view": tile_view, "tile_assign": tile_assign}

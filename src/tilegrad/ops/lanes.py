@@ -1,0 +1,210 @@
+"""The lanes of a block: which they are, and going from one value per lane to a tile and back.
+
+The last axis of a tile made of lanes is `block_dim` long on every device. Lanes past the end of a `launch` grid are
+absent: lane code does not run for them, and in a tile their elements are 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilegrad import dtypes as dt
+from tilegrad.diagnostics import ShapeMismatch, TypeMismatch
+from tilegrad.emit import Emitter, Index, Reg, Source
+from tilegrad.ir.types import ScalarType, TileType, Type
+from tilegrad.op import Sample, Scalar, Tile, adjoint, infer, lower, op, samples, spelled
+from tilegrad.ops.shapes import require_tile
+
+
+@dataclass
+class LaunchContext:
+    """Where the interpreter is: the launch's grid and the block in hand."""
+
+    grid: tuple[int, ...]
+    block: int
+    block_dim: int
+    tiled: bool
+
+    @property
+    def total(self) -> int:
+        return int(np.prod(self.grid, dtype=np.int64))
+
+    @property
+    def lanes(self) -> int:
+        """Lanes of this block that are inside the grid."""
+        return self.block_dim if self.tiled else min(self.block_dim, self.total - self.block * self.block_dim)
+
+
+context: ContextVar[LaunchContext] = ContextVar("context", default=LaunchContext((1,), 0, 1, True))
+
+_INDEX = "the result is an index"
+
+
+@op(cls="scalar", no_gradient=_INDEX)
+def lane_id() -> Scalar:
+    """The number of the lane in its block, int32."""
+    return np.arange(context.get().lanes, dtype=np.int32)
+
+
+@infer(lane_id)
+def _lane_id_infer() -> Type:
+    return ScalarType(dt.int32, varying=True)
+
+
+@op(cls="scalar", no_gradient=_INDEX)
+def lane_count() -> Scalar:
+    """How many lanes of the block are inside the grid, int32."""
+    return np.int32(context.get().lanes)
+
+
+@infer(lane_count)
+def _lane_count_infer() -> Type:
+    return ScalarType(dt.int32)
+
+
+@op(cls="scalar", no_gradient=_INDEX)
+def block_id(*, axis: int = 0) -> Scalar:
+    """The block's coordinate in the grid of `launch_tiled`; in a `launch`, the number of the block. int32."""
+    here = context.get()
+    return np.int32(np.unravel_index(here.block, here.grid)[axis] if here.tiled else here.block)
+
+
+@infer(block_id)
+def _block_id_infer(*, axis: int = 0) -> Type:
+    return ScalarType(dt.int32)
+
+
+@op(cls="scalar", no_gradient=_INDEX)
+def thread_id(*, axis: int = 0) -> Scalar:
+    """The lane's coordinate in the grid of `launch`, int32."""
+    here = context.get()
+    linear = here.block * here.block_dim + np.arange(here.lanes)
+    return np.asarray(np.unravel_index(linear, here.grid)[axis], dtype=np.int32)
+
+
+@infer(thread_id)
+def _thread_id_infer(*, axis: int = 0) -> Type:
+    return ScalarType(dt.int32, varying=True)
+
+
+@lower(lane_id)
+@lower(lane_count)
+@lower(block_id)
+@lower(thread_id)
+def _by_code_generator(e: Emitter, **attrs: Any) -> Reg:
+    raise NotImplementedError("the code generator knows where the block and its lanes are")
+
+
+@samples(lane_id)
+@samples(lane_count)
+@samples(block_id)
+@samples(thread_id)
+def _no_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    return iter(())
+
+
+@op(cls="block", cooperative=True)
+def tile_from_lanes(x: Scalar, *, block_dim: int) -> Tile:
+    """The tile (block_dim,) with one element per lane, written `tile(x)`.
+
+    Gradient: each lane gets the cotangent of its element.
+    """
+    result = np.zeros(block_dim, np.asarray(x).dtype)
+    lanes = context.get().lanes
+    result[:lanes] = x
+    return result
+
+
+@infer(tile_from_lanes)
+def _tile_from_lanes_infer(x: ScalarType, *, block_dim: int) -> Type:
+    return TileType(x.dtype, (block_dim,))
+
+
+@adjoint(tile_from_lanes)
+def _tile_from_lanes_adjoint(ct: Any, out: Any, x: Any, *, block_dim: int) -> Any:
+    return (untile(ct),)
+
+
+@lower(tile_from_lanes)
+def _tile_from_lanes_lower(e: Emitter, *args: Any, **attrs: Any) -> None:
+    raise NotImplementedError("a lane loop stores the values (see codegen.nests)")
+
+
+samples(tile_from_lanes)(_no_samples)
+
+
+@op(cls="point", no_gradient="the result is a bool")
+def lanes_present(count: Scalar, *, block_dim: int) -> Tile:
+    """The bool tile (block_dim,) that tells which lanes are inside the grid."""
+    return np.arange(block_dim) < count
+
+
+@infer(lanes_present)
+def _lanes_present_infer(count: ScalarType, *, block_dim: int) -> Type:
+    return TileType(dt.bool_, (block_dim,))
+
+
+@lower(lanes_present)
+def _lanes_present_lower(e: Emitter, at: Index, count: Reg, *, block_dim: int) -> Reg:
+    return e.compare("lt", e.lanes_of(at[0]), e.i64(count))
+
+
+@samples(lanes_present)
+def _lanes_present_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    yield Sample((np.int32(5),), {"block_dim": 9})
+
+
+@spelled(lanes_present)
+def _lanes_present_call(*, block_dim: int) -> Any:
+    return lanes_present(lane_count(), block_dim=block_dim)
+
+
+@op(cls="point", cooperative=True)
+def untile(t: Tile) -> Scalar:
+    """The element of each lane of a tile (block_dim,): the inverse of `tile(x)`.
+
+    Gradient: the tile of the lanes' cotangents.
+    """
+    return np.asarray(t)[: context.get().lanes]
+
+
+@infer(untile)
+def _untile_infer(t: TileType) -> Type:
+    if t.ndim != 1:
+        raise ShapeMismatch(f"untile: the tile must have 1 dimension, it is {t.shape}")
+    return ScalarType(t.dtype, varying=True)
+
+
+@adjoint(untile)
+def _untile_adjoint(ct: Any, out: Any, t: Any) -> Any:
+    (size,) = t.type.shape if hasattr(t, "type") else np.shape(t)
+    return (tile_from_lanes(ct, block_dim=size),)
+
+
+@lower(untile)
+def _untile_lower(e: Emitter, at: Index, t: Source) -> Reg:
+    return t.at(at)
+
+
+samples(untile)(_no_samples)
+
+
+def tile(x: Any, preserve_type: bool = False, *, block_dim: int) -> Any:
+    """One element per lane, as a tile (block_dim,). See `tile_from_lanes`."""
+    if isinstance(getattr(x, "type", None), TileType):
+        raise TypeMismatch("tile(x) takes a value of each lane; this is a tile already")
+    return tile_from_lanes(x, block_dim=block_dim)
+
+
+@spelled(untile)
+def _untile_call(a: Any) -> Any:
+    require_tile("untile", "a", a)
+    return untile(a)
+
+
+PUBLIC = {"untile": untile}
