@@ -20,7 +20,15 @@ from tilegrad import dtypes as dt
 from tilegrad.config import config
 from tilegrad.diagnostics import LaunchError, TilegradError, TypeMismatch
 from tilegrad.frontend import call, signature
-from tilegrad.frontend.call import block_dim, cdiv, constant, copy_tile, static, tid, tile_map
+from tilegrad.frontend.call import (
+    block_dim,
+    cdiv,
+    constant,
+    copy_tile,
+    static,
+    tid,
+    tile_map,
+)
 from tilegrad.frontend.function import Capture, Function
 from tilegrad.frontend.signature import ArrayAnnotation
 from tilegrad.frontend.visit import trace
@@ -37,7 +45,9 @@ __all__ = [
 class Specialisation:
     """A kernel for one combination of argument types, launch form and captured values."""
 
-    def __init__(self, owner: Kernel, ir: core.Kernel, types: Sequence[Type | None], captures: Sequence[Capture]) -> None:
+    def __init__(
+        self, owner: Kernel, ir: core.Kernel, types: Sequence[Type | None], captures: Sequence[Capture]
+    ) -> None:
         self.kernel = owner
         self.ir = ir
         self.types = tuple(types)
@@ -327,13 +337,13 @@ def _run(
 def _grid(kernel: Any, dim: Any) -> tuple[int, ...]:
     """The launch dimensions as a tuple of 1 to 4 ints."""
     if not isinstance(kernel, Kernel):
-        raise LaunchError(f"only a kernel can be launched, not {kernel!r}", help="decorate the function with @tg.kernel")
+        raise LaunchError(
+            f"only a kernel can be launched, not {kernel!r}", help="decorate the function with @tg.kernel"
+        )
     items = tuple(dim) if isinstance(dim, (tuple, list)) else (dim,)
     whole = [isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in items]
     if not all(whole) or not 1 <= len(items) <= 4:
-        raise LaunchError(
-            f"dim must be an int or 1 to 4 ints, it is {dim!r}", help="write dim=n, dim=(m, n), ..."
-        )
+        raise LaunchError(f"dim must be an int or 1 to 4 ints, it is {dim!r}", help="write dim=n, dim=(m, n), ...")
     if any(n < 0 for n in items):
         raise LaunchError(f"a launch dimension is negative: dim={dim!r}")
     return tuple(int(n) for n in items)
@@ -361,7 +371,7 @@ class _ArrayNames(type):
     _rank: int | None = None
 
 
-class array(metaclass=_ArrayNames):  # noqa: N801
+class array(metaclass=_ArrayNames):
     """An array: `tg.array(data, dtype=...)` makes one; `tg.array[float]` and `tg.array(dtype=float, ndim=2)` declare
     a kernel parameter. `array1d` to `array4d` fix the rank."""
 
@@ -384,31 +394,29 @@ class array(metaclass=_ArrayNames):  # noqa: N801
         return signature.array_annotation(dtype, int(rank), where=cls.__name__)
 
 
-class array1d(array):  # noqa: N801
+class array1d(array):
     """A one-dimensional array; see `array`."""
 
     _rank = 1
     __tilegrad_annotation__ = ArrayAnnotation(None, 1)
 
 
-class array2d(array):  # noqa: N801
+class array2d(array):
     """A two-dimensional array; see `array`."""
 
     _rank = 2
     __tilegrad_annotation__ = ArrayAnnotation(None, 2)
 
 
-class array3d(array):  # noqa: N801
+class array3d(array):
     """A three-dimensional array; see `array`."""
 
     _rank = 3
     __tilegrad_annotation__ = ArrayAnnotation(None, 3)
 
 
-class array4d(array):  # noqa: N801
+class array4d(array):
     """A four-dimensional array; see `array`."""
 
     _rank = 4
     __tilegrad_annotation__ = ArrayAnnotation(None, 4)
-
-

@@ -15,7 +15,7 @@ import math
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
@@ -84,7 +84,9 @@ static = Intrinsic(
     "`for i in tg.static(range(4))` unrolls the loop, so that `i` is a constant in each turn.",
     host=lambda value: value,
 )
-constant = Intrinsic("constant", "Mark a number as a compile-time constant; kept for Warp's spelling.", host=lambda value: value)
+constant = Intrinsic(
+    "constant", "Mark a number as a compile-time constant; kept for Warp's spelling.", host=lambda value: value
+)
 cdiv = Intrinsic("cdiv", "Ceiling division: the number of blocks of size b that cover a.", host=lambda a, b: -(-a // b))
 tile_map = Intrinsic(
     "tile_map",
@@ -267,16 +269,27 @@ class Calls(Indexing):
         if module.split(".")[0] in ("math", "numpy", "builtins", "_operator") and constants:
             try:
                 return snapshot(function(*values))
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001
                 self.fail(node, f"{name}: {error}", kind=TypeMismatch)
         if isinstance(function, Kernel):
             self.fail(
-                node, f"`{name}` is a kernel: it is launched, not called", help="make what both need a function with @tg.func"
+                node,
+                f"`{name}` is a kernel: it is launched, not called",
+                help="make what both need a function with @tg.func",
             )
         if not callable(function):
             self.fail(node, f"{describe_value(function)} cannot be called", kind=TypeMismatch)
-        help = f"write tg.{name}(...)" if name in REGISTRY else "a kernel calls ops of tilegrad and functions made with @tg.func"
-        self.fail(node, f"{module + '.' if module else ''}{name} cannot be called in a kernel", help=help, kind=KernelNameError)
+        help = (
+            f"write tg.{name}(...)"
+            if name in REGISTRY
+            else "a kernel calls ops of tilegrad and functions made with @tg.func"
+        )
+        self.fail(
+            node,
+            f"{module + '.' if module else ''}{name} cannot be called in a kernel",
+            help=help,
+            kind=KernelNameError,
+        )
 
     # --- ops ----------------------------------------------------------------------------------------------------
 
@@ -284,6 +297,7 @@ class Calls(Indexing):
         """Call an op, or a function over ops, the way its users spell it."""
         target = (function.spelled or function.body) if isinstance(function, OpDef) else function
         name = function.name if isinstance(function, OpDef) else function.__name__
+        called = _called(node, name)
         args = tuple(self._argument(node, a) for a in args)
         kwargs = {k: self._argument(node, v) for k, v in kwargs.items()}
         names = _parameters(target)
@@ -292,15 +306,15 @@ class Calls(Indexing):
         try:
             bound = _signature(target).bind(*args, **kwargs)
         except TypeError as error:
-            self._bad_call(node, name, target, str(error), kwargs)
-        fixed = {k: self._constant(node, name, k, v) for k, v in bound.arguments.items() if k in _STATIC_NAMES}
+            self._bad_call(node, called, target, str(error), kwargs)
+        fixed = {k: self._constant(node, called, k, v) for k, v in bound.arguments.items() if k in _STATIC_NAMES}
         args = tuple(fixed.pop(names[i], a) if i < len(names) else a for i, a in enumerate(args))
         kwargs |= fixed
         if isinstance(function, OpDef) and function.spelled is None:
             operands = [n for n in names if n in kwargs and _is_operand(target, n)]
             args += tuple(kwargs.pop(n) for n in operands)
         args = self._without_absent_lanes(node, name, args, kwargs)
-        return self.call_op(node, function, args, kwargs, texts)
+        return self.call_op(node, function, args, kwargs, texts, called=called)
 
     def _argument(self, node: ast.AST, x: Any) -> Any:
         """An argument as an op takes it: a function as a callable on values, a captured number as a constant."""
@@ -438,7 +452,9 @@ class Calls(Indexing):
             results = result if isinstance(result, tuple) else (result,)
             for r in results:
                 if not is_literal(self.plain(r)) and not is_scalar(self.plain(r)):
-                    self.fail(node, f"the function of tile_map returns {describe_value(r)}, not a number", kind=TypeMismatch)
+                    self.fail(
+                        node, f"the function of tile_map returns {describe_value(r)}, not a number", kind=TypeMismatch
+                    )
             return [self.scalar(self.plain(r)) for r in results]
 
         mask, self.builder.mask = self.builder.mask, lambda: None
@@ -477,7 +493,7 @@ class Calls(Indexing):
         try:
             code = compile(ast.Expression(node.args[0]), self.frame.source.file, "eval")
             return snapshot(_as_tuple(eval(code, space)))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             self.fail(node, f"static: {type(error).__name__}: {error}")
 
     # --- builtins -----------------------------------------------------------------------------------------------
@@ -581,7 +597,7 @@ class Calls(Indexing):
     def _on_slice(self, node: ast.Call, *args: Any) -> Any:
         return slice(*args)
 
-    _handlers: dict[Any, Callable[..., Any]] = {
+    _handlers: ClassVar[dict[Any, Callable[..., Any]]] = {
         tid: _on_tid, block_dim: _on_block_dim, constant: _on_constant, cdiv: _on_cdiv, tile_map: _on_tile_map,
         copy_tile: _on_copy,
         range: _on_range, len: _on_len, min: _on_extreme, max: _on_extreme, sum: _on_sum, abs: _on_abs, pow: _on_pow,
@@ -657,7 +673,9 @@ class Calls(Indexing):
 
     def _captured(self, node: ast.AST, name: str, value: Any) -> Any:
         """A value from outside of the kernel; arrays are refused."""
-        if isinstance(value, np.ndarray) or (hasattr(value, "strides") and hasattr(value, "dtype") and hasattr(value, "ptr")):
+        if isinstance(value, np.ndarray) or (
+            hasattr(value, "strides") and hasattr(value, "dtype") and hasattr(value, "ptr")
+        ):
             self.fail(
                 node, f"`{name}` is an array outside of the kernel; a kernel never captures arrays",
                 help=f"pass it: add a parameter `{name}: tg.array{value.ndim}d[...]`",
@@ -694,7 +712,9 @@ class Calls(Indexing):
         active = [f.name for f in self.frames if f.function is key]
         if active:
             chain = " -> ".join([f.name for f in self.frames] + [function.name])
-            self.fail(node, f"`{function.name}` calls itself ({chain}); recursion is not supported", help="write a loop")
+            self.fail(
+                node, f"`{function.name}` calls itself ({chain}); recursion is not supported", help="write a loop"
+            )
         names = self._bound(node, function, args, kwargs)
         frame = self._frame_of(function, self.loc(node))
         frame.names = names
@@ -703,11 +723,11 @@ class Calls(Indexing):
         self.frames.append(frame)
         try:
             self.run_body(node, function.body)
-            return self._returned(node, frame)
         finally:
             self.frames.pop()
             self.path = outer
             self.builder.loc = self.loc(node)
+        return self._returned(node, frame)
 
     def _frame_of(self, function: Callee, called_from: Loc) -> Frame:
         if isinstance(function, Function):
@@ -785,8 +805,10 @@ class Calls(Indexing):
             raise error
         if isinstance(annotation, ArrayAnnotation) and not (annotation.optional and x is None):
             kind = x.type if is_array(x) else None
-            if not isinstance(kind, ArrayType) or annotation.dtype not in (None, kind.dtype) or (
-                annotation.ndim not in (None, kind.ndim)
+            if (
+                not isinstance(kind, ArrayType)
+                or annotation.dtype not in (None, kind.dtype)
+                or (annotation.ndim not in (None, kind.ndim))
             ):
                 raise self._misfit(node, function, p, annotation, x)
         return x
@@ -820,6 +842,12 @@ def signature_error(parameter: str) -> type[TilegradError]:
     return ShapeMismatch if parameter in ("shape", "sizes", "steps") else TypeMismatch
 
 
+def _called(node: ast.AST, name: str) -> str:
+    """What the user wrote for the function of a call."""
+    function = node.func if isinstance(node, ast.Call) else None
+    return getattr(function, "attr", None) or getattr(function, "id", None) or name
+
+
 def _is_surface(x: Any) -> bool:
     return isinstance(x, types.FunctionType) and x.__module__.startswith("tilegrad.ops.")
 
@@ -849,7 +877,7 @@ def _readable(target: Any) -> str:
     """The signature without annotations, for messages."""
     parts = []
     for p in _signature(target).parameters.values():
-        star = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
+        star = "*" if p.kind is p.VAR_POSITIONAL else "**" if p.kind is p.VAR_KEYWORD else ""
         parts.append(f"{star}{p.name}" + ("" if p.default is p.empty else f"={p.default!r}"))
     return f"({', '.join(parts)})"
 

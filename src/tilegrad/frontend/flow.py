@@ -291,7 +291,7 @@ def same_static(x: Any, y: Any) -> bool:
         return False
     try:
         return bool(x == y) and repr(x) == repr(y)
-    except Exception:
+    except Exception:  # noqa: BLE001 (a user's __eq__ may do anything)
         return False
 
 
@@ -313,9 +313,7 @@ def spread_from(v: Value) -> Value:
 class _Merge:
     """The merging of the two sides of one branch."""
 
-    def __init__(
-        self, flow: Flow, node: ast.AST, condition: Value, before: Names, a: Side, b: Side, what: str
-    ) -> None:
+    def __init__(self, flow: Flow, node: ast.AST, condition: Value, before: Names, a: Side, b: Side, what: str) -> None:
         self.flow = flow
         self.node = node
         self.condition = condition
@@ -375,8 +373,8 @@ class _Merge:
                 return Partial(Binding(both, mine.loc), theirs.flag, theirs.when, reason)
         if gone is None and left is None:
             return Unbound(reason)
-        x, y = (mine.value, ABSENT) if side is self.sides[0] else (ABSENT, mine.value)
-        value = Binding(self._join(name, mine, mine, x, y, 0), mine.loc)
+        i, j = (mine.value, ABSENT) if side is self.sides[0] else (ABSENT, mine.value)
+        value = Binding(self._join(name, mine, mine, i, j, 0), mine.loc)
         return Partial(value, gone, False, reason) if gone else Partial(value, left or "", True, reason)
 
     def _path(self, side: Side) -> str:
@@ -396,8 +394,10 @@ class _Merge:
         if x is ABSENT or y is ABSENT:
             if not is_scalar(some):
                 return some
-            return self._pair(*(self._in(s, lambda v=v: zero_of(some.type) if v is ABSENT else v)
-                                for s, v in zip(self.sides, (x, y), strict=True)))  # fmt: skip
+            halves = [
+                self._zero_in(s, some.type) if v is ABSENT else v for s, v in zip(self.sides, (x, y), strict=True)
+            ]
+            return self._pair(*halves)
         if same_static(x, y):
             return x
         if all(is_literal(v) or is_scalar(v) for v in (x, y)):
@@ -411,7 +411,10 @@ class _Merge:
         dtype = flow.meet(x, y, self._clash(name, p, q))
         if is_literal(x) and is_literal(y):
             dtype = flow.decisions.dtypes.get(key, dtype)
-        pair = [self._in(s, lambda v=v: flow.typed(v, dtype)) for s, v in zip(self.sides, (x, y), strict=True)]
+        pair = []
+        for side, v in zip(self.sides, (x, y), strict=True):
+            with flow.inside(side.block):
+                pair.append(flow.typed(v, dtype))
         place = self._pair(*pair)
         marks = [flow.weak.get(v) for v in (x, y) if isinstance(v, Value)]
         if all(marks):
@@ -422,21 +425,25 @@ class _Merge:
     def _join_tiles(self, name: str, p: Binding, q: Binding, x: Any, y: Any) -> Any:
         if isinstance(x, TileRef) and isinstance(y, TileRef) and x.cell is y.cell and x.path == y.path:
             return x
+        some = y if x is ABSENT else x
         values = [
-            None if ref is ABSENT else self._in(side, lambda r=ref, s=side: r.read(s.cells.get(r.cell, r.cell.value)))
+            self._zero_in(side, some.type) if ref is ABSENT else self._tile_in(side, ref)
             for side, ref in zip(self.sides, (x, y), strict=True)
         ]
-        known = next(v for v in values if v is not None)
-        values = [v or self._in(s, lambda: zero_of(known.type)) for s, v in zip(self.sides, values, strict=True)]
         if values[0].type != values[1].type:
             raise self._clash(name, p, q)
         place = self._pair(*values)
         self.rivals += [(place.index, name, ref.cell) for ref in (x, y) if isinstance(ref, TileRef)]
         return place
 
-    def _in(self, side: Side, make: Callable[[], Value]) -> Any:
+    def _zero_in(self, side: Side, t: Type) -> Value:
         with self.flow.inside(side.block):
-            return make()
+            return zero_of(t)
+
+    def _tile_in(self, side: Side, ref: TileRef) -> Value:
+        """The tile that a reference means at the end of a side."""
+        with self.flow.inside(side.block):
+            return ref.read(side.cells.get(ref.cell, ref.cell.value))
 
     def _pair(self, x: Value, y: Value) -> _Pending:
         kind: Type = x.type
@@ -457,7 +464,7 @@ class _Merge:
         types = tuple(t for _, _, t in self.pairs)
         for i, side in enumerate(self.sides):
             with self.flow.inside(side.block):
-                finish(builder, [as_type(pair[i], pair[2]) for pair in self.pairs])
+                finish(builder, [as_type((x, y)[i], t) for x, y, t in self.pairs])
         regions = (self.sides[0].block, self.sides[1].block)
         return builder.insert(if_, (self.condition,), {}, regions, types, self.flow.loc(self.node)).results
 
@@ -553,6 +560,9 @@ class Carry:
         self.partial: dict[str, Partial] = {}
         #: slots that end a turn as a tile that exists outside of the loop
         self.outside: dict[int, Cell] = {}
+        #: the cells that the tiles of slots have in the present turn, and the ones that they end it with
+        self.begun: dict[int, Cell] = {}
+        self.ended: dict[int, tuple[str, Cell]] = {}
         self.assigned = sorted(n for n in names if n.startswith("%") or n in live)
         for name in self.assigned:
             binding = flow.frame.resolve(entry.get(name))
@@ -599,21 +609,28 @@ class Carry:
         for slot, arg in zip(self.slots, args, strict=False):
             if slot.start in flow.weak:
                 flow.weak[arg] = flow.weak[slot.start]
-            values.append(self._new_tile(slot, arg) if isinstance(arg.type, TileType) else arg)
+            if isinstance(arg.type, TileType):
+                ref = self._new_tile(slot, arg)
+                self.begun[len(values)] = ref.cell
+                values.append(ref)
+            else:
+                values.append(arg)
         for name, tree in self.trees.items():
             if name not in self.grown:
                 old = self.entry.get(name)
-                flow.frame.names[name] = Binding(_fill(tree, values), old.loc if isinstance(old, Binding) else Loc("", 0))
+                flow.frame.names[name] = Binding(
+                    _fill(tree, values), old.loc if isinstance(old, Binding) else Loc("", 0)
+                )
         for cell, arg in zip(self.cells, args[len(self.slots) :], strict=True):
             cell.set(arg)
 
     def _new_tile(self, slot: _Slot, arg: Value) -> TileRef:
         ref = self.flow.new_tile(arg)
-        if isinstance(slot.init, TileRef):
-            if other := self.flow.reachable(slot.init.cell, slot.name):
-                line = self.flow.loc(self.node).line
-                reason = f"in the first turn of the loop (line {line}) `{slot.name}` is `{other}`, later it is not"
-                make_rivals(ref.cell, slot.init.cell, reason)
+        other = self.flow.reachable(slot.init.cell, slot.name) if isinstance(slot.init, TileRef) else None
+        if other is not None:
+            line = self.flow.loc(self.node).line
+            reason = f"in the first turn of the loop (line {line}) `{slot.name}` is `{other}`, later it is not"
+            make_rivals(ref.cell, slot.init.cell, reason)
         return ref
 
     def leave(self) -> list[Value]:
@@ -638,7 +655,22 @@ class Carry:
                     reason = entry.reason if isinstance(entry, Unbound) else "the turn ends"
                     flow.fail(self.node, f"`{name}` has no value at the end of a turn of the loop when {reason}")
             self._end(name, tree, binding, binding.value, changed, values)
+        self._require_distinct()
         return values + [cell.value for cell in self.cells]
+
+    def _require_distinct(self) -> None:
+        """A tile that a turn writes in place must not have become another name of a tile in the turn before."""
+        written = {cell for cell, _ in self.flow.journal.entries[self.mark :]}
+        owners: dict[Cell, int] = {}
+        for index, (name, cell) in self.ended.items():
+            twin = owners.setdefault(cell, index)
+            mine = {self.begun.get(index), self.begun.get(twin)}
+            shared = index in self.outside or twin != index
+            if cell is not self.begun.get(index) and shared and written & mine:
+                self.flow.fail(
+                    self.node, f"`{name}` becomes another name of an existing tile in the loop, and is written in place",
+                    help=f"write {name} = tg.copy(...) where it gets the other tile",
+                )  # fmt: skip
 
     def _newly_bound(self) -> dict[str, Any]:
         """Names that have no value before the loop and are sure to have one after it, with types in their place."""
@@ -665,6 +697,7 @@ class Carry:
                 raise self._clash(name, binding)
         elif isinstance(self.slots[tree.index].start.type, TileType):
             values[tree.index] = self._end_tile(name, self.slots[tree.index], binding, x, changed)
+            self.ended[tree.index] = (name, x.cell)
             if x.cell.serial < self.serial:
                 self.outside[tree.index] = x.cell
         else:

@@ -14,7 +14,13 @@ from typing import Any
 from tilegrad import dtypes as dt
 from tilegrad.diagnostics import KernelIndexError, ShapeMismatch, TypeMismatch
 from tilegrad.frontend.flow import Flow
-from tilegrad.frontend.scope import TileRef, describe_value, is_array, is_literal, is_scalar
+from tilegrad.frontend.scope import (
+    TileRef,
+    describe_value,
+    is_array,
+    is_literal,
+    is_scalar,
+)
 from tilegrad.frontend.values import BINARY
 from tilegrad.ir.core import Value
 from tilegrad.ir.types import ArrayType
@@ -221,7 +227,9 @@ class Indexing(Flow):
         if all(self._is_index(i) for i in items) and len(items) == base.ndim:
             items = self._wrapped(node, base, items)
             value = self._element(node, value, base.dtype)
-            self.assign_tile(node, base, self.call_op(node, REGISTRY["tile_put"], (base, value, *items), {}, texts, spelled=False))
+            self.assign_tile(
+                node, base, self.call_op(node, REGISTRY["tile_put"], (base, value, *items), {}, texts, spelled=False)
+            )
             return
         view = self._view(node, base, items)
         self.assign_tile(node, view, self._spread_to(node, value, view))

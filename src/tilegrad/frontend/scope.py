@@ -12,7 +12,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tilegrad.diagnostics import UNKNOWN, KernelSyntaxError, Loc, ShapeMismatch, TypeMismatch
+from tilegrad.diagnostics import (
+    UNKNOWN,
+    KernelSyntaxError,
+    Loc,
+    ShapeMismatch,
+    TypeMismatch,
+)
 from tilegrad.dtypes import DType
 from tilegrad.frontend.liveness import Liveness
 from tilegrad.frontend.source import Source

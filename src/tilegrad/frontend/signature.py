@@ -22,7 +22,9 @@ from tilegrad.frontend.function import Function, Parameter
 from tilegrad.ir.types import ArrayType, ScalarType, Type
 from tilegrad.op import describe
 
-FORMS = "tg.array[float], tg.array2d[tg.float32], tg.array(dtype=float, ndim=2), or a number: float, int, bool, tg.float64"
+FORMS = (
+    "tg.array[float], tg.array2d[tg.float32], tg.array(dtype=float, ndim=2), or a number: float, int, bool, tg.float64"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,9 @@ def array_type(dtype: DType, ndim: int, itemsize: int, shape: tuple[int, ...], s
 def check_array(function: Function, parameter: Parameter, annotation: Annotation, given: ArrayType) -> None:
     """Raise LaunchError unless an array argument fits what is declared."""
     if isinstance(annotation, NumberAnnotation):
-        _refuse(function, parameter, f"a number ({annotation})", describe(given), "pass one element, or declare an array")
+        _refuse(
+            function, parameter, f"a number ({annotation})", describe(given), "pass one element, or declare an array"
+        )
     if not isinstance(annotation, ArrayAnnotation):
         return
     if annotation.dtype is not None and given.dtype != annotation.dtype:
@@ -149,7 +153,9 @@ def number_type(function: Function, parameter: Parameter, annotation: Annotation
             _refuse(function, parameter, "a number", repr(given), "pass an int, a float or a bool")
         return ScalarType(typing.cast(DType, own))
     plain = given.item() if isinstance(given, np.generic) else given
-    fits = declared.kind == "b" if isinstance(plain, bool) else declared.kind != "b" and dt.literal_fits(plain, declared)
+    fits = (
+        declared.kind == "b" if isinstance(plain, bool) else declared.kind != "b" and dt.literal_fits(plain, declared)
+    )
     if isinstance(plain, float) and declared.is_int:
         fits = False
     if not fits:
@@ -162,13 +168,15 @@ def wrong_array(function: Function, parameter: Parameter, annotation: Annotation
     """Refuse an array whose element type no kernel has, or that has no axis."""
     wanted = f"an array ({annotation})" if isinstance(annotation, ArrayAnnotation) else "an array of numbers"
     what = f"a NumPy array of {given.dtype}" if dt.as_dtype(given.dtype) is None else "an array without dimensions"
-    _refuse(function, parameter, wanted, what, "convert it with .astype(...), or reshape(1) an array without dimensions")
+    _refuse(
+        function, parameter, wanted, what, "convert it with .astype(...), or reshape(1) an array without dimensions"
+    )
     raise AssertionError
 
 
 def wrong_argument(function: Function, parameter: Parameter, annotation: Annotation, given: Any) -> typing.NoReturn:
     """Refuse an argument that is neither an array nor a number."""
-    wanted = f"an array ({annotation})" if isinstance(annotation, ArrayAnnotation) else f"a number or an array"
+    wanted = f"an array ({annotation})" if isinstance(annotation, ArrayAnnotation) else "a number or an array"
     if isinstance(annotation, NumberAnnotation):
         wanted = f"a number ({annotation})"
     help = "wrap it with np.asarray or tg.array" if isinstance(given, (list, tuple)) else ""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import linecache
 import os
 import stat
@@ -52,7 +53,7 @@ def _characters(text: str, offset: int) -> int:
 
 def _short(file: str) -> str:
     here = os.getcwd() + os.sep
-    return file[len(here) :] if file.startswith(here) else file
+    return file.removeprefix(here)
 
 
 def find(function: types.FunctionType) -> Source:
@@ -84,7 +85,7 @@ def _texts(code: types.CodeType, function: types.FunctionType) -> Iterator[tuple
 def _command_line() -> str:
     """The program given with `python -c`."""
     arguments = sys.orig_argv
-    for option, value in zip(arguments, arguments[1:], strict=False):
+    for option, value in itertools.pairwise(arguments):
         if option.startswith("-") and not option.startswith("--") and option.endswith("c"):
             return value
     return ""
@@ -141,9 +142,10 @@ def _definition(code: types.CodeType, lines: Sequence[str]) -> FunctionNode | No
     tree = ast.parse("if 1:\n" + "".join(block) if indented else "".join(block))
     ast.increment_lineno(tree, first - 1 - indented)
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
-            if min([node.lineno, *(d.lineno for d in node.decorator_list)]) == first:
-                return node
+        if not isinstance(node, ast.FunctionDef) or node.name != code.co_name:
+            continue
+        if min([node.lineno, *(d.lineno for d in node.decorator_list)]) == first:
+            return node
     return None
 
 
@@ -163,8 +165,8 @@ def _compiles_to(code: types.CodeType, lines: Sequence[str]) -> bool:
     pending = [compile("".join(lines), code.co_filename, "exec", dont_inherit=True)]
     while pending:
         candidate = pending.pop()
-        if candidate.co_name == code.co_name and candidate.co_code == code.co_code:
-            if candidate.co_names == code.co_names and candidate.co_firstlineno == code.co_firstlineno:
-                return True
+        same_text = candidate.co_code == code.co_code and candidate.co_names == code.co_names
+        if same_text and candidate.co_name == code.co_name and candidate.co_firstlineno == code.co_firstlineno:
+            return True
         pending += [c for c in candidate.co_consts if isinstance(c, types.CodeType)]
     return False

@@ -18,7 +18,13 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tilegrad import dtypes as dt
-from tilegrad.diagnostics import KernelSyntaxError, KernelZeroDivisionError, Loc, TilegradError, TypeMismatch
+from tilegrad.diagnostics import (
+    KernelSyntaxError,
+    KernelZeroDivisionError,
+    Loc,
+    TilegradError,
+    TypeMismatch,
+)
 from tilegrad.dtypes import DType
 from tilegrad.frontend.lanes import LaneBuilder
 from tilegrad.frontend.scope import (
@@ -89,6 +95,8 @@ COMPARE: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], Any]]] = {
     ast.Gt: ("gt", operator.gt),
     ast.GtE: ("ge", operator.ge),
 }
+
+_SYMBOLS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 #: functions over view ops whose result shows the same memory as their argument (with or without the prefix tile_)
 VIEWS = frozenset({"view", "squeeze", "transpose", "reshape", "broadcast", "slice"})
@@ -176,8 +184,9 @@ class Values:
         texts: tuple[str, ...],
         *,
         spelled: bool = True,
+        called: str = "",
     ) -> Any:
-        """Call an op or a function over ops; `texts` are the arguments as the user wrote them, for messages."""
+        """Call an op or a function over ops; `called` and `texts` are what the user wrote for it and its arguments."""
         self.builder.loc = self.loc(node)
         target = (function.spelled or function) if isinstance(function, OpDef) and spelled else function
         try:
@@ -185,6 +194,9 @@ class Values:
         except TilegradError as error:
             if isinstance(error, TypeMismatch):
                 self.widen((*args, *kwargs.values()), error)
+            name = function.name if isinstance(function, OpDef) else ""
+            if called and name and error.message.startswith(name):
+                error.message = called + error.message.removeprefix(name)
             raise self._explained(error, node, args, texts) from None
         return self._received(function, result, (*args, *kwargs.values()))
 
@@ -202,22 +214,23 @@ class Values:
     def _mark(self, function: Any, result: Value, args: tuple[Any, ...]) -> None:
         """Hand on what is known of the operands: weak types, and one element for each lane."""
         operands = [a for a in args if isinstance(a, (Value, TileRef))]
+        elementwise = isinstance(function, OpDef) and function.elementwise is not None
         if isinstance(result.type, TileType):
-            lanes = result.op is not None and result.op.name in ("tile_from_lanes", "lanes_present")
-            if lanes or any(isinstance(a, TileRef) and a.value in self.lane_tiles for a in operands):
-                if lanes or (isinstance(function, OpDef) and function.elementwise is not None):
-                    self.lane_tiles.add(result)
-            return
-        if not isinstance(function, OpDef) or function.elementwise is None or not operands:
-            return
+            made_of_lanes = result.op is not None and result.op.name in ("tile_from_lanes", "lanes_present")
+            inherited = any(isinstance(a, TileRef) and a.value in self.lane_tiles for a in operands)
+            if made_of_lanes or (elementwise and inherited):
+                self.lane_tiles.add(result)
+        elif elementwise and operands:
+            self._hand_on_weakness(result, operands)
+
+    def _hand_on_weakness(self, result: Value, operands: list[Any]) -> None:
+        """The result of weak operands alone, of their type, is weak too."""
         marks = [self.weak.get(a) for a in operands if isinstance(a, Value)]
-        first = operands[0]
-        if len(marks) == len(operands) and all(marks) and isinstance(first, Value):
-            if isinstance(result.type, ScalarType) and result.type == first.type:
-                known = [m for m in marks if m is not None]
-                keys = tuple(dict.fromkeys(k for m in known for k in m.keys))
-                doubt = next((m.doubt for m in known if m.doubt), None)
-                self.weak[result] = Weak(known[0].kind, keys, doubt)
+        known = [m for m in marks if m is not None]
+        if len(known) == len(operands) and result.type == operands[0].type:
+            keys = tuple(dict.fromkeys(k for m in known for k in m.keys))
+            doubt = next((m.doubt for m in known if m.doubt), None)
+            self.weak[result] = Weak(known[0].kind, keys, doubt)
 
     def _explained(
         self, error: TilegradError, node: ast.AST, args: tuple[Any, ...], texts: tuple[str, ...]
@@ -334,8 +347,8 @@ class Values:
             if not is_literal(side) and not isinstance(side, (Value, TileRef)):
                 self.fail(node, f"`{symbol}` does not work with {describe_value(side)}", kind=TypeMismatch)
         if kind is ast.Pow and isinstance(y, int) and not isinstance(y, bool) and y == 2:
-            return self.call_op(node, REGISTRY["mul"], (x, x), {}, texts)
-        return self.call_op(node, REGISTRY[name], (x, y), {}, texts)
+            return self.call_op(node, REGISTRY["mul"], (x, x), {}, texts, called="`**`")
+        return self.call_op(node, REGISTRY[name], (x, y), {}, texts, called=f"`{symbol}`")
 
     def _fold(self, node: ast.AST, fold: Callable[..., Any], symbol: str, *operands: Any) -> Any:
         """An operator on compile-time values: Python computes it."""
@@ -355,7 +368,7 @@ class Values:
         name, fold = COMPARE[kind]
         numeric = all(is_literal(v) or isinstance(v, (Value, TileRef)) for v in (x, y))
         if numeric and not (is_literal(x) and is_literal(y)):
-            return self.call_op(node, REGISTRY[name], (x, y), {}, texts)
+            return self.call_op(node, REGISTRY[name], (x, y), {}, texts, called=f"`{_SYMBOLS[name]}`")
         if kind in (ast.Eq, ast.NotEq) and any(isinstance(v, (Value, TileRef)) for v in (x, y)):
             return kind is ast.NotEq  # a run-time value never equals None, a string, a type
         return self._fold(node, fold, name, x, y)

@@ -9,17 +9,18 @@ Does not check launches and does not compile.
 from __future__ import annotations
 
 import ast
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from tilegrad import dtypes as dt
 from tilegrad.diagnostics import CompilerBug, TypeMismatch
-from tilegrad.frontend.call import Calls, LocalFunction, RunTimeRange, Text, as_function
+from tilegrad.frontend.call import Calls, LocalFunction, RunTimeRange, Text
 from tilegrad.frontend.flow import Carry
 from tilegrad.frontend.function import Capture, Function
 from tilegrad.frontend.lanes import Divergence, Divergent, LaneBuilder
-from tilegrad.frontend.liveness import loads, rebinds, stores
+from tilegrad.frontend.liveness import rebinds, stores
 from tilegrad.frontend.scope import (
     RESULT,
     RETURNED,
@@ -28,13 +29,12 @@ from tilegrad.frontend.scope import (
     Frame,
     TileRef,
     describe_value,
-    is_array,
     is_literal,
     is_scalar,
 )
-from tilegrad.frontend.values import BINARY, Decisions, Key, Restart
+from tilegrad.frontend.values import Decisions, Key, Restart
 from tilegrad.ir.core import Block, Kernel, Value
-from tilegrad.ir.types import ScalarType, Type, is_varying
+from tilegrad.ir.types import Type, is_varying
 from tilegrad.op import REGISTRY
 from tilegrad.ops.control import build_for, build_while, finish
 
@@ -42,7 +42,7 @@ from tilegrad.ops.control import build_for, build_while, finish
 _UNSUPPORTED: dict[type[ast.AST], tuple[str, str]] = {
     ast.Try: ("try", "use assert for what must hold, and check results after the launch"),
     ast.With: ("with", "open contexts around the launch"),
-    ast.Raise: ("raise", "use assert condition, \"message\""),
+    ast.Raise: ("raise", 'use assert condition, "message"'),
     ast.Import: ("import", "import at the top of the module"),
     ast.ImportFrom: ("import", "import at the top of the module"),
     ast.ClassDef: ("class", "define types outside of the kernel"),
@@ -63,6 +63,11 @@ _UNSUPPORTED: dict[type[ast.AST], tuple[str, str]] = {
     ast.AsyncWith: ("async with", "open contexts around the launch"),
     ast.AsyncFunctionDef: ("async def", "use def with @tg.func"),
 }
+
+
+_UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert,
+}  # fmt: skip
 
 
 class Tracer(Calls):
@@ -91,12 +96,10 @@ class Tracer(Calls):
 
     def expr(self, node: ast.expr) -> Any:
         """The value of an expression."""
-        visit = getattr(self, f"_x_{type(node).__name__}", None)
-        if visit is None:
-            self._unsupported(node)
+        visit: Callable[[ast.AST], Any] = getattr(self, f"_x_{type(node).__name__}", self._unsupported)
         return visit(node)
 
-    def _unsupported(self, node: ast.AST) -> None:
+    def _unsupported(self, node: ast.AST) -> NoReturn:
         what, help = _UNSUPPORTED.get(type(node), (type(node).__name__, ""))
         self.fail(node, f"{what} is not supported in a kernel", help=help)
 
@@ -148,7 +151,7 @@ class Tracer(Calls):
             return self.negate(node, self.test(node.operand))
         x = self.plain(self.expr(node.operand))
         if is_literal(x):
-            return {ast.USub: lambda v: -v, ast.UAdd: lambda v: +v, ast.Invert: lambda v: ~v}[type(node.op)](x)
+            return self._fold(node, _UNARY[type(node.op)], "this operator", x)
         if not isinstance(x, TileRef) and not is_scalar(x):
             self.fail(node, f"this operator does not work with {describe_value(x)}", kind=TypeMismatch)
         if isinstance(node.op, ast.UAdd):
@@ -182,7 +185,7 @@ class Tracer(Calls):
         if len(values) == 1:
             return first
         known = self.truth(values[0], first)
-        rest = lambda: self._bool_op(node, values[1:])  # noqa: E731
+        rest = lambda: self._bool_op(node, values[1:])
         stop = known if is_scalar(first) and self.dtype_of(first) == dt.bool_ else first
         if isinstance(node.op, ast.And):
             return self.select(node, known, rest, lambda: False if stop is known and is_scalar(known) else stop)
@@ -198,7 +201,7 @@ class Tracer(Calls):
         first = self.test(values[0])
         if len(values) == 1:
             return first
-        rest = lambda: self._test_all(node, values[1:])  # noqa: E731
+        rest = lambda: self._test_all(node, values[1:])
         if isinstance(node.op, ast.And):
             return self.select(node, first, rest, lambda: False)
         return self.select(node, first, lambda: True, rest)
@@ -215,7 +218,7 @@ class Tracer(Calls):
         return value
 
     def _x_Lambda(self, node: ast.Lambda) -> LocalFunction:
-        body = [ast.copy_location(ast.Return(node.body), node.body)]
+        body: list[ast.stmt] = [ast.copy_location(ast.Return(node.body), node.body)]
         return LocalFunction("lambda", node.args, body, self.frame, self._defaults(node.args))
 
     def _defaults(self, a: ast.arguments) -> dict[str, Any]:
@@ -253,10 +256,7 @@ class Tracer(Calls):
         return lambda: self.statement(statement)
 
     def statement(self, node: ast.stmt) -> None:
-        visit = getattr(self, f"_s_{type(node).__name__}", None)
-        if visit is None:
-            self._unsupported(node)
-            return
+        visit: Callable[[ast.AST], Any] = getattr(self, f"_s_{type(node).__name__}", self._unsupported)
         self.builder.loc = self.loc(node)
         visit(node)
 
@@ -467,9 +467,7 @@ class Tracer(Calls):
         inside = [*targets, *node.body]
         names, again = stores(inside), rebinds(inside)
         cells = [
-            x.cell
-            for n in sorted((names - again) | _written(node.body))
-            if isinstance(x := self._tile(n), TileRef)
+            x.cell for n in sorted((names - again) | _written(node.body)) if isinstance(x := self._tile(n), TileRef)
         ]
         tiles = {n for n in names - again if isinstance(self._tile(n), TileRef)}
         return (names - tiles) | frozenset(extra), cells
@@ -611,12 +609,12 @@ class Tracer(Calls):
             for flag in exits:
                 if not self.masked(flag, value := frame.flag(flag)):
                     verdict = self.both(node, verdict, lambda v=value: self.negate(node, v))  # type: ignore[misc]
-            verdict = self.scalar(self.both(node, verdict, lambda: self.truth(node, more())))
+            whole = self.scalar(self.both(node, verdict, lambda: self.truth(node, more())))
             mask = self._mask()
-            if mask is not None and is_varying(verdict.type):
-                verdict = self.emit(node, "bit_and", mask, verdict)
-            varying[0] = is_varying(verdict.type)
-            return verdict
+            if mask is not None and is_varying(whole.type):
+                whole = self.emit(node, "bit_and", mask, whole)
+            varying[0] = is_varying(whole.type)
+            return whole
 
         def body(carry: Carry, args: Sequence[Value]) -> Sequence[Value]:
             carry.enter(args)
@@ -732,6 +730,3 @@ def _trace_once(
 
 def _once(captures: Sequence[Capture]) -> tuple[Capture, ...]:
     return tuple({(id(c.holder), c.name): c for c in captures}.values())
-
-
-
