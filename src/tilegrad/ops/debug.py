@@ -48,10 +48,8 @@ def _check_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 @op(cls="scalar", effect="print", no_gradient="it has no result")
 def print_(*values: Operand, template: str) -> None:
-    """Print values: `template.format(*values)`. Values of lanes print one line per lane, tiles as NumPy shows them."""
-    lanes = max((np.size(v) for v in values if isinstance(v, np.ndarray) and getattr(v, "varying", False)), default=0)
-    if not lanes:
-        sys.stdout.write(template.format(*values) + "\n")
+    """Print a line: `template.format(*values)`. Values of lanes print one line per lane, tiles as NumPy shows them."""
+    sys.stdout.write(template.format(*values) + "\n")
 
 
 @infer(print_)

@@ -15,11 +15,11 @@ from tilegrad import dtypes as dt
 from tilegrad.diagnostics import KernelIndexError, ShapeMismatch, TypeMismatch
 from tilegrad.dtypes import DType
 from tilegrad.emit import ArrayRef, Emitter, Index, Reg
+from tilegrad.ir.opdef import OpDef
 from tilegrad.ir.types import ArrayType, ScalarType, Type, is_varying
 from tilegrad.op import (
     REGISTRY,
     Array,
-    OpDef,
     Sample,
     Scalar,
     adjoint,

@@ -215,7 +215,7 @@ def _tile_extract_lower(e: Emitter, outs: list[Reg], t: Buffer, *index: Reg) -> 
 
 def element_index(e: Emitter, shape: Sequence[int], index: Sequence[Reg]) -> Index:
     """Element indices wrapped once and checked; a wrong one is reported and then read as 0."""
-    result = []
+    result: list[Coord] = []
     for i, extent in zip(index, shape, strict=True):
         x = e.i64(i)
         zero, n = e.const(0, dt.int64), e.const(extent, dt.int64)
@@ -329,7 +329,8 @@ def tile_add_at(t: Tile, value: Scalar, *index: Scalar) -> Tile:
 
 @infer(tile_add_at)
 def _tile_add_at_infer(t: TileType, value: ScalarType, *index: Type) -> Type:
-    return _tile_put_infer(t, value, *index)
+    result: Type = _tile_put_infer(t, value, *index)
+    return result
 
 
 @adjoint(tile_add_at)

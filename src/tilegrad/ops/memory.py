@@ -197,6 +197,7 @@ def _shape(t: Any) -> tuple[int, ...]:
 
 def _zeros_like(t: Any) -> Any:
     dtype = t.type.dtype if hasattr(t, "type") else dt.as_dtype(t.dtype)
+    assert dtype is not None
     zero = constant(0, dtype) if hasattr(t, "type") else dtype(0)
     return REGISTRY["tile_full"](zero, shape=_shape(t))
 

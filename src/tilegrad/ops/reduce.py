@@ -17,10 +17,10 @@ from tilegrad import dtypes as dt
 from tilegrad.diagnostics import TypeMismatch
 from tilegrad.dtypes import DType
 from tilegrad.emit import Emitter, Fold, Reg
+from tilegrad.ir.opdef import OpDef
 from tilegrad.ir.types import TileType, Type
 from tilegrad.op import (
     REGISTRY,
-    OpDef,
     Sample,
     Tile,
     adjoint,
