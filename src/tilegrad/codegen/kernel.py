@@ -202,7 +202,7 @@ class KernelLowering(Nests):
                 self.bind(v, r)
 
     # --- printing ---------------------------------------------------------------------------------------------------
-    def _run_print_(self, op: Op) -> None:
+    def _run_print(self, op: Op) -> None:
         """Append the site and the raw values to the print buffer, which is laid out like a stack."""
         e = self.e
         record = e.load_ptr("%ctx", CTX_PRINT)

@@ -55,18 +55,21 @@ def _spread(x: Any, t: Any, axes: tuple[int, ...]) -> Any:
     return tile_broadcast(tile_reshape(x, shape=reduced_shape(shape, axes, True)), shape=shape)
 
 
+_LARGER: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
+    ((4, 3, 37), (2,)),
+    ((4, 3, 37), (0, 2)),
+    ((2, 3, 2, 2, 1, 2, 2, 3), (1, 3, 7)),
+    ((300,), (0,)),
+)
+
+
 def _samples(dtypes: tuple[DType, ...]) -> Callable[[np.random.Generator], Iterator[Sample]]:
     def rule(rng: np.random.Generator) -> Iterator[Sample]:
         for d in dtypes:
             t = rng.permutation(np.arange(35) % (2 if d.kind == "b" else 35)).reshape(5, 7).astype(d.np)
             for axes in ((0, 1), (0,), (1,)):
                 yield Sample((t,), {"axes": axes, "keepdims": False})
-        for shape, axes in (
-            ((4, 3, 37), (2,)),
-            ((4, 3, 37), (0, 2)),
-            ((2, 3, 2, 2, 1, 2, 2, 3), (1, 3, 7)),
-            ((300,), (0,)),
-        ):
+        for shape, axes in _LARGER:
             t = rng.permutation(math.prod(shape)).reshape(shape) / 7.0 - 3.0
             yield Sample((t,), {"axes": axes, "keepdims": len(axes) > 1})
 
