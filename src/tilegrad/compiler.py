@@ -20,10 +20,8 @@ from tilegrad import interpreter
 from tilegrad.codegen.kernel import Code, generate
 from tilegrad.codegen.registers import Target
 from tilegrad.codegen.targets.cpu import describe_cpu
-from tilegrad.config import config
 from tilegrad.diagnostics import LaunchError
 from tilegrad.ir.core import Kernel
-from tilegrad.ir.verify import verify
 from tilegrad.passes import cse, dce, licm, simplify
 from tilegrad.runtime import engine
 from tilegrad.runtime.launch import CompiledKernel, launch
@@ -55,12 +53,10 @@ def host_target() -> Target:
 
 
 def optimise(kernel: Kernel, trace: Trace | None = None) -> Kernel:
-    """The kernel after all passes; with `config.verify` it is checked after each."""
+    """The kernel after all passes."""
     trace = trace or Trace()
     for run in PASSES:
         kernel = trace.timed(run.__module__.rsplit(".", 1)[-1], run, kernel)
-        if config.verify:
-            verify(kernel)
     return kernel
 
 

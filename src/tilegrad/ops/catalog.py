@@ -1,0 +1,22 @@
+"""All families of operations in one list, and the names under which users find them.
+
+Importing this module registers every op and checks that each has all its rules. Does not define any op.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from tilegrad.op import freeze
+from tilegrad.ops import arithmetic, construction, control, debug, elements, indexing, lanes, matmul, memory, reduce, views
+
+FAMILIES: tuple[ModuleType, ...] = (
+    control, arithmetic, construction, memory, elements, views, indexing, reduce, matmul, lanes, debug,
+)  # fmt: skip
+
+PUBLIC: dict[str, Any] = {
+    name: operation for family in FAMILIES for name, operation in getattr(family, "PUBLIC", {}).items()
+}
+
+freeze()
