@@ -129,8 +129,9 @@ class Planner:
         home = self.facts.home[op]
         last = max((self._end(r, home) for r in self._readers(v)), default=-1)
         for later in home.ops[self.facts.position[op] + 1 : last + 1]:
+            here = self.facts.position[later] == last and self._same_point(later, v)
             for access in self.facts.accesses(later):
-                if access.conflicts(mine) and not (access.key == mine.key and self._same_point(later, v)):
+                if access.conflicts(mine) and not (here and access.key == mine.key):
                     return True
         return False
 
