@@ -50,7 +50,7 @@ from tilegrad.frontend.signature import ArrayAnnotation, NumberAnnotation
 from tilegrad.frontend.source import Source
 from tilegrad.ir.core import Value, free_values
 from tilegrad.ir.opdef import OpDef
-from tilegrad.ir.types import ArrayType, is_varying
+from tilegrad.ir.types import ArrayType, TileType, is_varying
 from tilegrad.op import REGISTRY, broadcast_shapes, describe
 from tilegrad.ops.control import build_map
 
@@ -115,6 +115,8 @@ _NEUTRAL: dict[str, Callable[[DType], Any]] = {
     "tile_max": lambda d: math.nan if d.is_float else d.min,
     "tile_argmax": lambda d: math.nan if d.is_float else d.min,
 }
+
+_REDUCED = {"add": "tile_sum", "mul": "tile_prod", "minimum": "tile_min", "maximum": "tile_max"}
 
 #: arguments that older versions of Warp had, and what to write now
 _OLD_FORMS = {
@@ -332,6 +334,9 @@ class Calls(Indexing):
 
     def _called_back(self, node: ast.AST, function: Callee, *args: Any) -> Any:
         """A user's function called by an op that takes a function, such as tile_reduce."""
+        if any(isinstance(a, Value) and isinstance(a.type, TileType) for a in args):
+            tiles = tuple(self.wrap(a) for a in args)
+            return self._map(node, function, tiles, [t.value for t in tiles]).value
         result = self.inline(node, function, tuple(self.wrap(a) for a in args), {})
         return result.value if isinstance(result, TileRef) else self.scalar(result)
 
@@ -365,6 +370,9 @@ class Calls(Indexing):
 
     def _without_absent_lanes(self, node: ast.AST, name: str, args: tuple[Any, ...], kwargs: Any) -> tuple[Any, ...]:
         """In a reduction over one element for each lane, absent lanes count as the neutral element."""
+        if name == "tile_reduce" and isinstance(args[0], OpDef) and args[0].name in _REDUCED:
+            rest = self._without_absent_lanes(node, _REDUCED[args[0].name], args[1:], kwargs)
+            return (args[0], *rest)
         if name not in _NEUTRAL or not args or not isinstance(args[0], TileRef):
             return args
         value = args[0].value
@@ -438,7 +446,7 @@ class Calls(Indexing):
         full = [t if t.shape == shape else self.emit(node, "tile_broadcast", t, shape=shape) for t in tiles]
         return self._map(node, function, operands, [t.value for t in full])
 
-    def _map(self, node: ast.Call, function: Any, operands: tuple[Any, ...], tiles: list[Value]) -> Any:
+    def _map(self, node: ast.AST, function: Any, operands: tuple[Any, ...], tiles: list[Value]) -> Any:
         """Inline the function at every element."""
         several = False
 
@@ -620,7 +628,9 @@ class Calls(Indexing):
             text = self.formatted(node, arg, "")
             parts.append(text.template)
             values += text.values
-        template = _braced(texts["sep"]).join(parts) + _braced(texts["end"])
+        if texts["end"] != "\n":
+            self.fail(node, "print in a kernel always ends the line", help="put all values into one print")
+        template = _braced(texts["sep"]).join(parts)
         self.call_op(node, REGISTRY["print"], tuple(values), {"template": template}, (), spelled=False)
 
     def formatted(self, node: ast.AST, x: Any, spec: str) -> Text:

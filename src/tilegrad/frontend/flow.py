@@ -180,7 +180,11 @@ class Flow(Values):
         name = "%value"
 
         def keep(action: Callable[[], Any]) -> Action:
-            return lambda: self.frame.names.__setitem__(name, Binding(action(), self.loc(node)))
+            def run() -> None:
+                value = action()  # may replace `names`
+                self.frame.names[name] = Binding(value, self.loc(node))
+
+            return run
 
         outer = self.frame.names.get(name)
         self.branch(node, known, keep(then), keep(otherwise), self.all_names(), "the condition of the expression")

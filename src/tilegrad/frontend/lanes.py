@@ -107,9 +107,9 @@ class LaneBuilder(Builder):
         self, definition: OpDef, operands: tuple[Value, ...], types: tuple[Type, ...]
     ) -> tuple[tuple[Value, ...], tuple[Type, ...]]:
         """An effect whose operands are all uniform is made one of every lane, by spreading one of them."""
-        counted = definition.effect in ("atomic", "print") or definition.name in ("tile_add_at", "tile_from_lanes")
-        whole_tile = is_cooperative(definition, ()) and definition.name != "tile_from_lanes"
-        if not counted or whole_tile or any(is_varying(v.type) for v in operands):
+        effect = definition.effect in ("atomic", "print") and not is_cooperative(definition, types)
+        counted = effect or definition.name in ("tile_add_at", "tile_from_lanes")
+        if not counted or any(is_varying(v.type) for v in operands):
             return operands, types
         for i, v in enumerate(operands):
             if isinstance(v.type, ScalarType):

@@ -361,7 +361,7 @@ class Tracer(Calls):
             return
         ok = self.scalar(condition)
         values = text.values if text else ()
-        self.call_op(node, REGISTRY["check"], (ok, *values), {"kind": "assert", "message": message}, (), spelled=False)
+        self.call_op(node, REGISTRY["check"], (ok, *values), {"kind": "assertion", "message": message}, (), spelled=False)
 
     def _s_FunctionDef(self, node: ast.FunctionDef) -> None:
         for decorator in node.decorator_list:
