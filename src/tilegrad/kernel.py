@@ -24,7 +24,8 @@ from tilegrad.frontend.call import (
     block_dim,
     cdiv,
     constant,
-    copy_tile,
+    copy,
+    printf,
     static,
     tid,
     tile_map,
@@ -38,8 +39,11 @@ from tilegrad.runtime import arrays
 
 __all__ = [
     "Kernel", "Specialisation", "array", "array1d", "array2d", "array3d", "array4d", "block_dim", "cdiv", "constant",
-    "copy_tile", "func", "kernel", "launch", "launch_tiled", "static", "tid", "tile_map",
+    "copy", "func", "kernel", "launch", "launch_tiled", "printf", "static", "synchronize", "tid", "tile_map",
 ]  # fmt: skip
+
+
+copy.host = arrays.copy
 
 
 class Specialisation:
@@ -355,6 +359,10 @@ def _refuse_read_only(kernel: Kernel, i: int) -> None:
         f"{kernel.name}: argument `{p.name}` is a read-only array, and the kernel writes to it",
         loc=signature.parameter_loc(kernel.function, p), help="pass a writable array, for example a copy()",
     )  # fmt: skip
+
+
+def synchronize() -> None:
+    """Wait for all launches; every launch has ended when it returns, so there is nothing to wait for."""
 
 
 # --- array annotations ----------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import difflib
 import functools
 import inspect
 import math
+import re
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -61,15 +62,16 @@ class Intrinsic:
     def __init__(self, name: str, doc: str, host: Callable[..., Any] | None = None) -> None:
         self.__name__ = name
         self.__doc__ = doc
-        self._host = host
+        #: what a call outside of a kernel does; None if it has no meaning there
+        self.host = host
 
     def __repr__(self) -> str:
         return f"<kernel function {self.__name__}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._host is None:
+        if self.host is None:
             raise KernelSyntaxError(f"{self.__name__}() has a meaning only inside a kernel")
-        return self._host(*args, **kwargs)
+        return self.host(*args, **kwargs)
 
 
 tid = Intrinsic(
@@ -94,7 +96,8 @@ tile_map = Intrinsic(
     "`f` is a builtin, a @func or a lambda of up to 8 numbers; tiles are broadcast as in NumPy, numbers are used for\n"
     "every element. A function that returns several values gives several tiles.",
 )
-copy_tile = Intrinsic("copy", "A new tile with the same elements.")
+copy = Intrinsic("copy", "In a kernel, a new tile with the same elements; outside, `copy(dest, src)` copies an array.")
+printf = Intrinsic("printf", "Print with C's formats: `printf(\"%d: %.2f\\n\", i, x)`; see also `print`.")
 
 #: Python builtins that are one op of two operands, folded over more
 _FOLDED: dict[Any, str] = {builtins.min: "minimum", builtins.max: "maximum"}
@@ -605,14 +608,6 @@ class Calls(Indexing):
     def _on_slice(self, node: ast.Call, *args: Any) -> Any:
         return slice(*args)
 
-    _handlers: ClassVar[dict[Any, Callable[..., Any]]] = {
-        tid: _on_tid, block_dim: _on_block_dim, constant: _on_constant, cdiv: _on_cdiv, tile_map: _on_tile_map,
-        copy_tile: _on_copy,
-        range: _on_range, len: _on_len, min: _on_extreme, max: _on_extreme, sum: _on_sum, abs: _on_abs, pow: _on_pow,
-        round: _on_round, divmod: _on_divmod, int: _on_int, float: _on_float, bool: _on_bool, tuple: _on_tuple,
-        list: _on_tuple, enumerate: _on_enumerate, zip: _on_zip, reversed: _on_reversed, slice: _on_slice,
-    }  # fmt: skip
-
     # --- print and texts ----------------------------------------------------------------------------------------
 
     def _print(self, node: ast.Call) -> None:
@@ -633,6 +628,23 @@ class Calls(Indexing):
         template = _braced(texts["sep"]).join(parts)
         self.call_op(node, REGISTRY["print"], tuple(values), {"template": template}, (), spelled=False)
 
+    def _on_printf(self, node: ast.Call, template: Any = "", *args: Any) -> None:
+        text = template.template if isinstance(template, Text) else template
+        if not isinstance(text, str) or (isinstance(template, Text) and template.values):
+            self.fail(node, "the format of printf must be a constant text", kind=TypeMismatch)
+        pieces = re.split(r"(%[-+ 0#]*\d*(?:\.\d+)?[a-zA-Z%])", text.removesuffix("\n"))
+        wanted = sum(1 for p in pieces[1::2] if p != "%%")
+        if wanted != len(args):
+            self.fail(node, f"printf: the format has {wanted} values, {len(args)} are given", kind=TypeMismatch)
+        rest, parts, values = iter(args), list[str](), list[Any]()
+        for k, piece in enumerate(pieces):
+            made = Text(_braced(piece) if k % 2 == 0 else "%", ())
+            if k % 2 and piece != "%%":
+                made = self.formatted(node, next(rest), _python_format(piece))
+            parts.append(made.template)
+            values += made.values
+        self.call_op(node, REGISTRY["print"], tuple(values), {"template": "".join(parts)}, (), spelled=False)
+
     def formatted(self, node: ast.AST, x: Any, spec: str) -> Text:
         """A value as a piece of a template."""
         x = self.plain(x)
@@ -647,6 +659,14 @@ class Calls(Indexing):
         if is_array(x):
             self.fail(node, "an array is not printed from a kernel; print its elements or a tile of it")
         return Text(_braced(format(x, spec)), ())
+
+    _handlers: ClassVar[dict[Any, Callable[..., Any]]] = {
+        tid: _on_tid, block_dim: _on_block_dim, constant: _on_constant, cdiv: _on_cdiv, tile_map: _on_tile_map,
+        copy: _on_copy, printf: _on_printf,
+        range: _on_range, len: _on_len, min: _on_extreme, max: _on_extreme, sum: _on_sum, abs: _on_abs, pow: _on_pow,
+        round: _on_round, divmod: _on_divmod, int: _on_int, float: _on_float, bool: _on_bool, tuple: _on_tuple,
+        list: _on_tuple, enumerate: _on_enumerate, zip: _on_zip, reversed: _on_reversed, slice: _on_slice,
+    }  # fmt: skip
 
     # --- names --------------------------------------------------------------------------------------------------
 
@@ -903,6 +923,13 @@ def _all_args(a: ast.arguments) -> list[ast.arg]:
 
 def _braced(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
+
+
+def _python_format(piece: str) -> str:
+    """A conversion of C's printf as a format specification of Python."""
+    kind = piece[-1]
+    flags = piece[1:-1].replace("-", "<")
+    return flags + ("" if kind in "diuslh" else kind)
 
 
 def _as_tuple(x: Any) -> Any:

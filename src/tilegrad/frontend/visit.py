@@ -36,6 +36,7 @@ from tilegrad.frontend.values import Decisions, Key, Restart
 from tilegrad.ir.core import Block, Kernel, Value
 from tilegrad.ir.types import Type, is_varying
 from tilegrad.op import REGISTRY
+from tilegrad.ops import catalog as catalog  # registers every op
 from tilegrad.ops.control import build_for, build_while, finish
 
 #: what cannot be written in a kernel, and what to write instead
