@@ -97,7 +97,7 @@ tile_map = Intrinsic(
     "every element. A function that returns several values gives several tiles.",
 )
 copy = Intrinsic("copy", "In a kernel, a new tile with the same elements; outside, `copy(dest, src)` copies an array.")
-printf = Intrinsic("printf", "Print with C's formats: `printf(\"%d: %.2f\\n\", i, x)`; see also `print`.")
+printf = Intrinsic("printf", 'Print with C\'s formats: `printf("%d: %.2f\\n", i, x)`; see also `print`.')
 
 #: Python builtins that are one op of two operands, folded over more
 _FOLDED: dict[Any, str] = {builtins.min: "minimum", builtins.max: "maximum"}
@@ -274,7 +274,7 @@ class Calls(Indexing):
         if module.split(".")[0] in ("math", "numpy", "builtins", "_operator") and constants:
             try:
                 return snapshot(function(*values))
-            except Exception as error:  # noqa: BLE001
+            except Exception as error:
                 self.fail(node, f"{name}: {error}", kind=TypeMismatch)
         if isinstance(function, Kernel):
             self.fail(
@@ -410,7 +410,8 @@ class Calls(Indexing):
             self.fail(
                 node, f"{count} {'index is' if count == 1 else 'indices are'} taken from tid(), but the {call} has "
                 f"{rank} dimension{'s' * (rank != 1)}",
-                label=f"expected {rank}{lane}", help=f"write {', '.join('ijklmn'[:rank])} = tg.tid(), or change dim of the launch",
+                label=f"expected {rank}{lane}",
+                help=f"write {', '.join('ijklmn'[:rank])} = tg.tid(), or change dim of the launch",
                 kind=TypeMismatch,
             )  # fmt: skip
         name = "block_id" if self.tiled else "thread_id"
@@ -504,7 +505,7 @@ class Calls(Indexing):
         try:
             code = compile(ast.Expression(node.args[0]), self.frame.source.file, "eval")
             return snapshot(_as_tuple(eval(code, space)))
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             self.fail(node, f"static: {type(error).__name__}: {error}")
 
     # --- builtins -----------------------------------------------------------------------------------------------
@@ -626,7 +627,7 @@ class Calls(Indexing):
         if texts["end"] != "\n":
             self.fail(node, "print in a kernel always ends the line", help="put all values into one print")
         template = _braced(texts["sep"]).join(parts)
-        self.call_op(node, REGISTRY["print"], tuple(values), {"template": template}, (), spelled=False)
+        self.emit(node, "print", *values, template=template)
 
     def _on_printf(self, node: ast.Call, template: Any = "", *args: Any) -> None:
         text = template.template if isinstance(template, Text) else template
@@ -643,7 +644,7 @@ class Calls(Indexing):
                 made = self.formatted(node, next(rest), _python_format(piece))
             parts.append(made.template)
             values += made.values
-        self.call_op(node, REGISTRY["print"], tuple(values), {"template": "".join(parts)}, (), spelled=False)
+        self.emit(node, "print", *values, template="".join(parts))
 
     def formatted(self, node: ast.AST, x: Any, spec: str) -> Text:
         """A value as a piece of a template."""

@@ -295,7 +295,7 @@ def same_static(x: Any, y: Any) -> bool:
         return False
     try:
         return bool(x == y) and repr(x) == repr(y)
-    except Exception:  # noqa: BLE001 (a user's __eq__ may do anything)
+    except Exception:
         return False
 
 
@@ -672,7 +672,8 @@ class Carry:
             shared = index in self.outside or twin != index
             if cell is not self.begun.get(index) and shared and written & mine:
                 self.flow.fail(
-                    self.node, f"`{name}` becomes another name of an existing tile in the loop, and is written in place",
+                    self.node,
+                    f"`{name}` becomes another name of an existing tile in the loop, and is written in place",
                     help=f"write {name} = tg.copy(...) where it gets the other tile",
                 )  # fmt: skip
 

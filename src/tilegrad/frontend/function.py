@@ -165,7 +165,7 @@ class Function:
             return found
         try:
             return eval(found, self.python.__globals__, self._cells())
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             raise KernelSyntaxError(
                 f"the annotation of `{p.arg}` cannot be evaluated: {error}", loc=self.source.loc(p, self.name, None)
             ) from None

@@ -133,7 +133,7 @@ def check_array(function: Function, parameter: Parameter, annotation: Annotation
         _refuse(
             function, parameter, f"{annotation}", describe(given),
             f"convert the argument, for example with .astype(np.{annotation.dtype.np.name}), "
-            f"or declare `{parameter.name}: tg.array{annotation.ndim or ''}{'d' if annotation.ndim else ''}[tg.{given.dtype}]`",
+            f"or declare `{parameter.name}: tg.{ArrayAnnotation(given.dtype, annotation.ndim)}`",
         )  # fmt: skip
     if annotation.ndim is not None and given.ndim != annotation.ndim:
         _refuse(

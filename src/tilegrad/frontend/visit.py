@@ -9,6 +9,7 @@ Does not check launches and does not compile.
 from __future__ import annotations
 
 import ast
+import functools
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -186,7 +187,7 @@ class Tracer(Calls):
         if len(values) == 1:
             return first
         known = self.truth(values[0], first)
-        rest = lambda: self._bool_op(node, values[1:])
+        rest = functools.partial(self._bool_op, node, values[1:])
         stop = known if is_scalar(first) and self.dtype_of(first) == dt.bool_ else first
         if isinstance(node.op, ast.And):
             return self.select(node, known, rest, lambda: False if stop is known and is_scalar(known) else stop)
@@ -202,7 +203,7 @@ class Tracer(Calls):
         first = self.test(values[0])
         if len(values) == 1:
             return first
-        rest = lambda: self._test_all(node, values[1:])
+        rest = functools.partial(self._test_all, node, values[1:])
         if isinstance(node.op, ast.And):
             return self.select(node, first, rest, lambda: False)
         return self.select(node, first, lambda: True, rest)
@@ -362,7 +363,9 @@ class Tracer(Calls):
             return
         ok = self.scalar(condition)
         values = text.values if text else ()
-        self.call_op(node, REGISTRY["check"], (ok, *values), {"kind": "assertion", "message": message}, (), spelled=False)
+        self.call_op(
+            node, REGISTRY["check"], (ok, *values), {"kind": "assertion", "message": message}, (), spelled=False
+        )
 
     def _s_FunctionDef(self, node: ast.FunctionDef) -> None:
         for decorator in node.decorator_list:
@@ -545,7 +548,7 @@ class Tracer(Calls):
         if isinstance(bounds[2], Value):
             ok = self.emit(node, "ne", bounds[2], 0)
             message = "the step of range must not be zero"
-            self.call_op(node, REGISTRY["check"], (ok,), {"kind": "value", "message": message}, (), spelled=False)
+            self.emit(node, "check", ok, kind="value", message=message)
         start, stop, step = (self.typed(b, dtype) for b in bounds)
         return start, stop, step
 
@@ -719,7 +722,7 @@ def _trace_once(
         function.source, function.name, function.local, lambda name: function.lookup(name, captures),
         function.liveness, function=function,
     )  # fmt: skip
-    by_name: dict[str, Any] = {n: None for n in names} | {p.name: p for p in params}
+    by_name: dict[str, Any] = dict.fromkeys(names) | {p.name: p for p in params}
     frame.names = {n: Binding(v, function.loc) for n, v in by_name.items()}
     tracer.frames.append(frame)
     with builder.active():
