@@ -9,10 +9,29 @@ from types import ModuleType
 from typing import Any
 
 from tilegrad.op import freeze
-from tilegrad.ops import arithmetic, construction, control, debug, elements, indexing, lanes, matmul, memory, reduce, views
+from tilegrad.ops import (
+    arithmetic,
+    bits,
+    cast,
+    comparison,
+    construction,
+    control,
+    debug,
+    elements,
+    exponential,
+    indexing,
+    lanes,
+    matmul,
+    memory,
+    power,
+    reduce,
+    rounding,
+    views,
+)
 
 FAMILIES: tuple[ModuleType, ...] = (
-    control, arithmetic, construction, memory, elements, views, indexing, reduce, matmul, lanes, debug,
+    control, arithmetic, comparison, bits, cast, rounding, exponential, power,
+    construction, memory, elements, views, indexing, reduce, matmul, lanes, debug,
 )  # fmt: skip
 
 PUBLIC: dict[str, Any] = {

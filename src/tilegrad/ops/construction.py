@@ -157,19 +157,20 @@ def _tile_arange_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 @spelled(tile_arange)
-def _tile_arange_call(*args: Any, dtype: Any = float, storage: str = "register") -> Any:
+def _tile_arange_call(
+    start: Any, stop: Any = None, step: Any = 1, dtype: Any = float, storage: str = "register"
+) -> Any:
     require_storage("tile_arange", storage)
     d = require_dtype("tile_arange", dtype if dtype is not None else float)
-    if not 1 <= len(args) <= 3:
-        raise TypeMismatch(f"tile_arange takes stop, or start, stop and step; {len(args)} arguments were given")
-    if not all(is_int(a) or isinstance(a, float) for a in args):
+    if stop is None:
+        start, stop = 0, start
+    if not all(is_int(a) or isinstance(a, float) for a in (start, stop, step)):
         raise ShapeMismatch("tile_arange: start, stop and step must be compile-time numbers")
-    start, stop, step = (0, args[0], 1) if len(args) == 1 else (*args, 1) if len(args) == 2 else args
     if step == 0:
         raise ShapeMismatch("tile_arange: step is zero")
     size = math.ceil((stop - start) / step)
     if size <= 0:
-        raise ShapeMismatch(f"tile_arange({', '.join(map(str, args))}) is empty; a tile has at least one element")
+        raise ShapeMismatch(f"tile_arange({start}, {stop}, {step}) is empty; a tile has at least one element")
     for bound in (start, start + (size - 1) * step):
         if not dt.literal_fits(bound, d):
             raise TypeMismatch(f"tile_arange: {bound} is not a value of {d}")
