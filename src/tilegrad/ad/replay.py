@@ -56,6 +56,7 @@ class Frame:
         self.values: ChainMap[Value, Value] = ChainMap()
         self.grads: ChainMap[Value, Value] = ChainMap()
         self.sites: ChainMap[tuple[Block, str], Site] = ChainMap()
+        self.deferred: ChainMap[Value, Any] = ChainMap()  # see `lanes`
         self.lane = lane
         self.first = first
 
@@ -65,6 +66,7 @@ class Frame:
         frame.values = self.values.new_child()
         frame.grads = self.grads.new_child()
         frame.sites = self.sites.new_child()
+        frame.deferred = self.deferred.new_child()
         return frame
 
     def __getitem__(self, v: Value) -> Value:

@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilegrad.ad import activity as act
-from tilegrad.ad import residuals
+from tilegrad.ad import lanes, residuals
 from tilegrad.ad.activity import Activity
-from tilegrad.ad.regions import Cotangents, RegionReversal, total, zero
+from tilegrad.ad.cotangents import Cotangents, zero
+from tilegrad.ad.regions import RegionReversal
 from tilegrad.ad.replay import Frame, Replay
 from tilegrad.diagnostics import GradientUndefined, TilegradError
 from tilegrad.ir.builder import Builder
 from tilegrad.ir.core import Block, Kernel, Op, Value
-from tilegrad.ir.types import ArrayType, is_varying
-from tilegrad.op import REGISTRY
+from tilegrad.ir.types import ArrayType
 from tilegrad.ops import control
 
 
@@ -96,6 +96,7 @@ def _finish(kernel: Kernel, wrt: Sequence[bool]) -> Backward:
 class _Reversal(RegionReversal):
     def __init__(self, kernel: Kernel, replay: Replay, activity: Activity, builder: Builder) -> None:
         self.kernel = kernel
+        self.block_dim = kernel.block_dim
         self.replay = replay
         self.activity = activity
         self.builder = builder
@@ -107,33 +108,27 @@ class _Reversal(RegionReversal):
         wanted = [p for p, w in zip(params, wrt, strict=True) if w]
         frame.grads.update(zip(wanted, made[len(params) :], strict=True))
         self.replay.block(self.kernel.body, frame, sweep=True)
-        self.reverse(self.kernel.body, frame, {})
+        self.reverse(self.kernel.body, frame, Cotangents(self.activity.values, False, self.block_dim))
 
     def reverse(self, block: Block, frame: Frame, cts: Cotangents) -> None:
         for op in reversed(block.ops[:-1]):
             with self.builder.at(op.loc):
                 if op.regions:
-                    self._sum_lanes(op, frame, cts)
                     self.reverse_region_op(op, frame, cts)
                 elif self.activity.stores(op) or any(v in cts for v in op.results):
-                    self._sum_lanes(op, frame, cts)
                     self._adjoint(op, frame, cts)
-
-    def _sum_lanes(self, op: Op, frame: Frame, cts: Cotangents) -> None:
-        """Sum the cotangents of uniform results over the lanes; in lane code each lane keeps its share."""
-        for v in op.results:
-            if v in cts and not frame.lane and is_varying(cts[v].type) and not is_varying(v.type):
-                lanes = REGISTRY["tile_from_lanes"](cts[v], block_dim=self.kernel.block_dim)
-                cts[v] = total(lanes)
 
     def _adjoint(self, op: Op, frame: Frame, cts: Cotangents) -> None:
         if op.name == "spread":
-            self.add(cts, op.operands[0], cts.pop(op.result))
+            cts.add(op.operands[0], cts.take(op.result))
             return
         self._require_adjoint(op)
-        given = [cts.pop(v, None) for v in op.results]
+        if lanes.needs_deferring(op, frame, self.activity.values):
+            cts.add(op.operands[0], lanes.read_adjoint(op, frame, cts.values.pop(op.result)))
+            return
+        given = [cts.take(v) for v in op.results]
         for v, share in zip(op.operands, self._shares(op, frame, given), strict=True):
-            self.add(cts, v, share)
+            cts.add(v, share)
 
     def _shares(self, op: Op, frame: Frame, given: list[Value | None]) -> Sequence[Value | None]:
         """Call the adjoint rule of `op`: a cotangent, or None, for each operand."""
