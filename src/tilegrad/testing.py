@@ -46,20 +46,20 @@ def _as_array(x: Any) -> np.ndarray[Any, Any]:
     return value.reshape(1) if value.ndim == 0 else value
 
 
-def one_op_kernel(definition: OpDef, sample: Sample) -> OneOp:
+def one_op_kernel(definition: OpDef, sample: Sample, keep_results: bool = True) -> OneOp:
     """The kernel that runs `definition` once on arrays shaped like the sample's operands."""
     arrays = [_as_array(x) for x in sample.args]
     kinds = [_kind(definition, k, x) for k, x in enumerate(sample.args)]
     types = [ArrayType(_dtype(a), a.ndim, True) for a in arrays]
     operand_types = tuple(_operand_type(kind, a) for kind, a in zip(kinds, arrays, strict=True))
-    results = infer_types(definition, operand_types, {**definition.defaults, **sample.attrs})
+    results = infer_types(definition, operand_types, {**definition.defaults, **sample.attrs}) if keep_results else ()
     outs = [ArrayType(t.dtype, t.ndim if isinstance(t, TileType) else 1, True) for t in results]  # type: ignore[union-attr]
     params = tuple(Value(t, f"p{i}", index=i) for i, t in enumerate([*types, *outs]))
     builder = Builder(Block(params))
     with builder.active():
         operands = [_load(kind, p, a) for kind, p, a in zip(kinds, params, arrays, strict=False)]
         made = definition(*operands, **sample.attrs)
-        for value, out in zip(_tuple(made), params[len(arrays) :], strict=True):
+        for value, out in zip(_tuple(made) if keep_results else (), params[len(arrays) :], strict=True):
             _store(out, value)
         finish(builder, [])
     return OneOp(Kernel(definition.name, builder.block), len(arrays), results)
@@ -161,7 +161,8 @@ def is_differentiable(definition: OpDef, sample: Sample) -> bool:
 def check_gradient(definition: OpDef, sample: Sample, device: str = "interpret", rng: Any = None) -> None:
     """The compiled adjoint against central differences, along random directions."""
     rng = rng or np.random.default_rng(0)
-    case = one_op_kernel(definition, sample)
+    # the old value of an atomic update that other blocks share has no gradient: AD refuses it
+    case = one_op_kernel(definition, sample, keep_results=definition.effect != "atomic")
     arrays = [np.array(_as_array(x)) for x in sample.args]
     outs = [np.zeros(t.shape if isinstance(t, TileType) else (1,), t.dtype.np) for t in case.outputs]  # type: ignore[union-attr]
     values = [*arrays, *outs]
