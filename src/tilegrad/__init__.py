@@ -6,6 +6,7 @@ with a `Tape`. See README.md for an example and docs/language.md for what a kern
 
 from __future__ import annotations
 
+import builtins
 from typing import Any
 
 from tilegrad.config import config
@@ -24,6 +25,7 @@ from tilegrad.diagnostics import (
     TypeMismatch,
 )
 from tilegrad.dtypes import (
+    DType,
     bfloat16,
     float16,
     float32,
@@ -37,8 +39,9 @@ from tilegrad.dtypes import (
     uint32,
     uint64,
 )
-from tilegrad.dtypes import bool_ as bool  # noqa: A004  (Warp's name)
+from tilegrad.dtypes import bool_ as bool
 from tilegrad.kernel import (
+    Kernel,
     array,
     array1d,
     array2d,
@@ -47,11 +50,14 @@ from tilegrad.kernel import (
     block_dim,
     cdiv,
     constant,
+    copy,
     func,
     kernel,
     launch,
     launch_tiled,
+    printf,
     static,
+    synchronize,
     tid,
     tile_map,
 )
@@ -59,7 +65,6 @@ from tilegrad.ops.catalog import PUBLIC as _OPERATIONS
 from tilegrad.runtime.arrays import (
     Array,
     clone,
-    copy,
     empty,
     empty_like,
     from_numpy,
@@ -77,7 +82,19 @@ __version__ = "0.1.0"
 #: the mathematical constants that kernels use
 pi, e, inf, nan = 3.141592653589793, 2.718281828459045, float("inf"), float("nan")
 
+print = builtins.print
+
 globals().update(_OPERATIONS)
+
+__all__ = [
+    "Array", "CompilerBug", "DType", "GradientUndefined", "Kernel", "KernelAssertionError", "KernelIndexError",
+    "KernelNameError", "KernelSyntaxError", "KernelValueError", "KernelZeroDivisionError", "LaunchError",
+    "ShapeMismatch", "Tape", "TilegradError", "TypeMismatch", "array", "array1d", "array2d", "array3d", "array4d",
+    "bfloat16", "block_dim", "bool", "cdiv", "clone", "config", "constant", "copy", "empty", "empty_like", "float16",
+    "float32", "float64", "from_numpy", "full", "full_like", "func", "int16", "int32", "int64", "int8", "kernel",
+    "launch", "launch_tiled", "ones", "ones_like", "printf", "static", "synchronize", "tid", "tile_map", "uint16",
+    "uint32", "uint64", "uint8", "zeros", "zeros_like",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

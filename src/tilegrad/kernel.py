@@ -320,7 +320,7 @@ def _run(
     record_tape: bool,
     tiled: bool,
 ) -> None:
-    grid = (dim,) if type(dim) is int and dim >= 0 else _grid(kernel, dim)
+    grid = (dim,) if type(dim) is int and dim >= 0 and isinstance(kernel, Kernel) else _grid(kernel, dim)
     lanes = block_dim or config.block_dim
     if lanes < 1 or block_dim == 0:
         raise LaunchError(f"block_dim must be at least 1, it is {block_dim}")

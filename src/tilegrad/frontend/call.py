@@ -308,6 +308,7 @@ class Calls(Indexing):
         names = _parameters(target)
         if "block_dim" in names and "block_dim" not in kwargs:
             kwargs["block_dim"] = self.block_dim
+        self._require_known_keywords(node, called, target, kwargs)
         try:
             bound = _signature(target).bind(*args, **kwargs)
         except TypeError as error:
@@ -366,10 +367,17 @@ class Calls(Indexing):
         old = next((form for (op, key), form in _OLD_FORMS.items() if op == name and key in kwargs), None)
         if old is None and "too many positional" in problem:
             old = next((form for (op, key), form in _OLD_FORMS.items() if op == name), None)
-        unknown = problem.split("'")[1] if "unexpected keyword" in problem else ""
-        close = difflib.get_close_matches(unknown, _parameters(target), 1) if unknown else []
-        help = f"write {old}" if old else f"did you mean {close[0]}=?" if close else f"the call is {written}"
-        self.fail(node, f"{name}: {problem}", help=help, kind=TypeMismatch)
+        self.fail(
+            node, f"{name}: {problem}", help=f"write {old}" if old else f"the call is {written}", kind=TypeMismatch
+        )
+
+    def _require_known_keywords(self, node: ast.AST, name: str, target: Any, kwargs: dict[str, Any]) -> None:
+        for key in kwargs:
+            if key in _parameters(target) or (name, key) in _OLD_FORMS:
+                continue
+            close = difflib.get_close_matches(key, _parameters(target), 1)
+            help = f"did you mean {close[0]}=?" if close else f"the call is {name}{_readable(target)}"
+            self.fail(node, f"{name}: there is no parameter `{key}`", help=help, kind=TypeMismatch)
 
     def _without_absent_lanes(self, node: ast.AST, name: str, args: tuple[Any, ...], kwargs: Any) -> tuple[Any, ...]:
         """In a reduction over one element for each lane, absent lanes count as the neutral element."""
@@ -408,7 +416,7 @@ class Calls(Indexing):
             call = "launch_tiled" if self.tiled else "launch"
             lane = ", or one more for the lane" if self.tiled else ""
             self.fail(
-                node, f"{count} {'index is' if count == 1 else 'indices are'} taken from tid(), but the {call} has "
+                node, f"{count} {'index is' if count == 1 else 'indices are'} taken from tid(), but dim of {call} has "
                 f"{rank} dimension{'s' * (rank != 1)}",
                 label=f"expected {rank}{lane}",
                 help=f"write {', '.join('ijklmn'[:rank])} = tg.tid(), or change dim of the launch",

@@ -743,9 +743,12 @@ class Carry:
                 continue
             made = Binding(_fill(self.trees[name], values), flow.loc(self.node))
             half = self.partial.get(name)
-            flow.frame.names[name] = (
-                Partial(made, half.flag, half.when, half.reason) if half is not None and name in grown else made
-            )
+            if half is not None and name in grown:
+                left = "broken" in half.flag
+                reason = f"the loop at line {line} is not left by break" if left else half.reason
+                flow.frame.names[name] = Partial(made, half.flag, half.when, reason)
+            else:
+                flow.frame.names[name] = made
         self._note_rivals(values, line)
 
     def _note_rivals(self, values: Sequence[Any], line: int) -> None:

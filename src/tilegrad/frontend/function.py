@@ -164,7 +164,9 @@ class Function:
         if not isinstance(found, str):
             return found
         try:
-            return eval(found, self.python.__globals__, self._cells())
+            while isinstance(found, str):
+                found = eval(found, self.python.__globals__, self._cells())
+            return found
         except Exception as error:
             raise KernelSyntaxError(
                 f"the annotation of `{p.arg}` cannot be evaluated: {error}", loc=self.source.loc(p, self.name, None)

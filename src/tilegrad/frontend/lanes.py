@@ -50,6 +50,8 @@ class LaneBuilder(Builder):
         #: gives the varying bool of the lanes that are still there, or None
         self.mask: Callable[[], Value | None] = lambda: None
         self._masking = True
+        #: what the user wrote for the call that is being emitted, for messages
+        self.called = ""
 
     @contextmanager
     def diverged(self, reason: Divergence | None) -> Iterator[None]:
@@ -97,7 +99,7 @@ class LaneBuilder(Builder):
             raise Divergent
         reason = next(d for d in reversed(self.divergence) if not d.returned)
         raise KernelSyntaxError(
-            f"{definition.name} is a cooperative call: all lanes of a block must make it together, "
+            f"{self.called or definition.name} is a cooperative call: all lanes of a block must make it together, "
             f"but {reason.what} differs between lanes (line {reason.loc.line})",
             loc=self.loc, label=f"`{reason.loc.text.strip()}` may send some lanes elsewhere",
             help="move the call out of the branch, or choose between values with tg.where",

@@ -130,10 +130,11 @@ def check_array(function: Function, parameter: Parameter, annotation: Annotation
     if not isinstance(annotation, ArrayAnnotation):
         return
     if annotation.dtype is not None and given.dtype != annotation.dtype:
+        rank = f"{annotation.ndim}d" if annotation.ndim else ""
         _refuse(
             function, parameter, f"{annotation}", describe(given),
             f"convert the argument, for example with .astype(np.{annotation.dtype.np.name}), "
-            f"or declare `{parameter.name}: tg.{ArrayAnnotation(given.dtype, annotation.ndim)}`",
+            f"or declare `{parameter.name}: tg.array{rank}[tg.{given.dtype}]`",
         )  # fmt: skip
     if annotation.ndim is not None and given.ndim != annotation.ndim:
         _refuse(
@@ -159,8 +160,12 @@ def number_type(function: Function, parameter: Parameter, annotation: Annotation
     if isinstance(plain, float) and declared.is_int:
         fits = False
     if not fits:
-        kind = f"{own} {plain!r}" if own is not None else repr(plain)
-        _refuse(function, parameter, str(declared), kind, f"pass tg.{declared}(value), or declare another type")
+        kind = f"{own} {plain!r}" if isinstance(given, np.generic) else repr(plain)
+        wide = declared.is_int and isinstance(plain, int) and not isinstance(plain, bool)
+        help = (
+            f"declare `{parameter.name}: tg.int64`" if wide else f"pass tg.{declared}(value), or declare another type"
+        )
+        _refuse(function, parameter, str(declared), kind, help)
     return ScalarType(declared)
 
 
@@ -188,8 +193,9 @@ def wrong_argument(function: Function, parameter: Parameter, annotation: Annotat
 
 
 def _refuse(function: Function, parameter: Parameter, wanted: str, given: str, help: str) -> None:
+    verb = "have" if wanted[0].isdigit() else "be"
     raise LaunchError(
-        f"{function.name}: argument `{parameter.name}` must be {wanted}, it is {given}",
+        f"{function.name}: argument `{parameter.name}` must {verb} {wanted}, it is {given}",
         loc=parameter_loc(function, parameter), help=help,
     )  # fmt: skip
 

@@ -189,15 +189,17 @@ class Values:
         """Call an op or a function over ops; `called` and `texts` are what the user wrote for it and its arguments."""
         self.builder.loc = self.loc(node)
         target = (function.spelled or function) if isinstance(function, OpDef) and spelled else function
+        self.builder.called = called
         try:
             result = target(*args, **kwargs)
         except TilegradError as error:
-            if isinstance(error, TypeMismatch):
-                self.widen((*args, *kwargs.values()), error)
             name = function.name if isinstance(function, OpDef) else ""
             if called and name and error.message.startswith(name):
                 error.message = called + error.message.removeprefix(name)
-            raise self._explained(error, node, args, texts) from None
+            self._explain(error, node, args, texts)
+            if isinstance(error, TypeMismatch):
+                self.widen((*args, *kwargs.values()), error)
+            raise error from None
         return self._received(function, result, (*args, *kwargs.values()))
 
     def _received(self, function: Any, result: Any, args: tuple[Any, ...]) -> Any:
@@ -232,17 +234,15 @@ class Values:
             doubt = next((m.doubt for m in known if m.doubt), None)
             self.weak[result] = Weak(known[0].kind, keys, doubt)
 
-    def _explained(
-        self, error: TilegradError, node: ast.AST, args: tuple[Any, ...], texts: tuple[str, ...]
-    ) -> TilegradError:
-        """The error with the user's own words for the operands under the caret."""
-        if not error.label and texts:
+    def _explain(self, error: TilegradError, node: ast.AST, args: tuple[Any, ...], texts: tuple[str, ...]) -> None:
+        """Place the error, with the user's own words for the operands under the caret."""
+        error.at(self.loc(node))
+        if not error.label and max(map(len, texts), default=99) <= 20:
             typed = [
                 f"`{text}` is {describe_value(x)}" for text, x in zip(texts, args, strict=False)
-                if isinstance(x, (Value, TileRef)) and 0 < len(text) <= 40 and not text.isdigit()
+                if isinstance(x, (Value, TileRef)) and text and not text.isdigit()
             ]  # fmt: skip
             error.label = ", ".join(dict.fromkeys(typed))
-        return error.at(self.loc(node))
 
     # --- literals that take a type ------------------------------------------------------------------------------
 

@@ -319,7 +319,9 @@ class Tracer(Calls):
             targets[at] = inner.value
         if len(value) != len(targets):
             self.fail(
-                target, f"{len(value)} values are unpacked into {len(targets)} names", kind=TypeMismatch,
+                target,
+                f"{len(value)} value{'s are' if len(value) != 1 else ' is'} unpacked into {len(targets)} names",
+                kind=TypeMismatch,
                 label=f"expected {len(value)}",
             )  # fmt: skip
         for t, v in zip(targets, value, strict=True):
@@ -358,14 +360,14 @@ class Tracer(Calls):
     def _s_Assert(self, node: ast.Assert) -> None:
         condition = self.test(node.test)
         text = self.formatted(node, self.expr(node.msg), "") if node.msg is not None else None
-        message = text.template if text else f"assert {self.text(node.test)}".replace("{", "{{").replace("}", "}}")
+        message = text.template if text else f"assert {self.text(node.test)}"
+        if text is not None and not text.values:
+            message = message.replace("{{", "{").replace("}}", "}")
         if condition is True:
             return
         ok = self.scalar(condition)
         values = text.values if text else ()
-        self.call_op(
-            node, REGISTRY["check"], (ok, *values), {"kind": "assertion", "message": message}, (), spelled=False
-        )
+        self.emit(node, "check", ok, *values, kind="assertion", message=message)
 
     def _s_FunctionDef(self, node: ast.FunctionDef) -> None:
         for decorator in node.decorator_list:
