@@ -207,4 +207,4 @@ def _untile_call(a: Any) -> Any:
     return untile(a)
 
 
-PUBLIC = {"untile": untile}
+PUBLIC = {"tile": tile, "untile": untile}
