@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import enum
 import linecache
+import os
 import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -887,7 +889,10 @@ def test_kernels_outside_of_modules(route: str, tmp_path: Any) -> None:  # case 
         "runpy": ["-c", f"import runpy; runpy.run_path({str(path)!r})"],
     }[route]
     with path.open() as stdin:
-        done = subprocess.run([sys.executable, *command], stdin=stdin, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, *command], stdin=stdin, capture_output=True, text=True, check=False,
+            env={**os.environ, "PYTHONPATH": str(Path(tg.__file__).parents[1])},
+        )  # fmt: skip
     assert done.stdout == "3\n4\n", done.stderr
 
 
