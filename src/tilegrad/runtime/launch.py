@@ -8,7 +8,9 @@ bytes, 16 error record (i64[16]: site or 0, block, values), 24 ticket (i64: bloc
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +18,9 @@ from typing import Any
 import numpy as np
 
 from tilegrad import diagnostics as dg
+from tilegrad.config import config
 from tilegrad.dtypes import DType
+from tilegrad.runtime.pool import POOLED, Pool
 
 _ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 _ERRORS: dict[str, type[dg.TilegradError]] = {
@@ -41,18 +45,20 @@ class CompiledKernel:
     tiled: bool
     block_dim: int
     function: Callable[..., None] = field(init=False)
+    #: as last measured; the first launch is expected to be worth sharing
+    seconds_per_block: float = 1.0
 
     def __post_init__(self) -> None:
         self.function = _ENTRY(self.address)
 
 
-class _Context(threading.local):
+class Context:
     """The memory that a thread lends to the kernels it runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, ticket: Any = None) -> None:
         self.words = (ctypes.c_int64 * 8)()
         self.error = (ctypes.c_int64 * 16)()
-        self.ticket = ctypes.c_int64()
+        self.ticket = ticket if ticket is not None else ctypes.c_int64()
         self.printed = (ctypes.c_int64 * 3)()
         self.stacks = (ctypes.c_int64 * 3)()
         self.scratch = np.empty(0, np.uint8)
@@ -63,20 +69,60 @@ class _Context(threading.local):
         self.address = ctypes.addressof(self.words)
 
     def prepare(self, kernel: CompiledKernel) -> None:
+        """Make room for what the kernel needs."""
         if self.words[1] < kernel.scratch_bytes:
             self.scratch = np.empty(kernel.scratch_bytes + 192, np.uint8)
             self.words[0] = (self.scratch.ctypes.data + 63) & ~63
             self.words[1] = kernel.scratch_bytes
         if len(self.stacks) < 3 * kernel.stack_count:
-            grown = (ctypes.c_int64 * (3 * kernel.stack_count))(*self.stacks)
-            self.stacks = grown
-            self.words[5] = ctypes.addressof(grown)
+            self.stacks = (ctypes.c_int64 * (3 * kernel.stack_count))(*self.stacks)
+            self.words[5] = ctypes.addressof(self.stacks)
         self.error[0] = 0
-        self.ticket.value = 0
-        self.printed[1] = 0
 
 
-_context = _Context()
+class _Own(threading.local):
+    """The context of a thread that runs a launch alone."""
+
+    def __init__(self) -> None:
+        self.context = Context()
+
+
+_own = _Own()
+
+
+class _Team:
+    """The pool and the contexts of its threads, made when a launch first wants it; one launch at a time has it."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the threads: another number of them is wanted, or this is a forked child that has none."""
+        self.lock = threading.Lock()
+        self.pool: Pool | None = None
+        self.contexts: list[Context] = []
+        self.size = 0
+
+    def start(self, size: int) -> Pool:
+        """The pool with `size` threads, the caller's included. The lock must be held."""
+        if self.pool is None or self.size != size:
+            if self.pool is not None:
+                self.pool.stop()
+            ticket = ctypes.c_int64()
+            self.contexts = [Context(ticket) for _ in range(size)]
+            self.pool = Pool([c.address for c in self.contexts])
+            self.size = size
+        return self.pool
+
+
+_team = _Team()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_team.reset)
+
+#: Work (in seconds, as measured) below which waking the other threads costs more than it saves.
+WORTH_SHARING = 20e-6
+#: Chunks of blocks per thread: enough to even out blocks of different length.
+CHUNKS = 8
 
 
 def launch(kernel: CompiledKernel, args: Sequence[Any], grid: tuple[int, ...]) -> None:
@@ -89,13 +135,46 @@ def launch(kernel: CompiledKernel, args: Sequence[Any], grid: tuple[int, ...]) -
         return
     packed_grid = (ctypes.c_int64 * 8)(*grid, *([1] * (4 - len(grid))), total)
     blocks = total if kernel.tiled else -(-total // kernel.block_dim)
-    context = _context
+    threads = config.num_threads if POOLED else 1
+    if threads > 1 and blocks > 1 and blocks * kernel.seconds_per_block > WORTH_SHARING and not kernel.prints:
+        if _team.lock.acquire(blocking=False):
+            try:
+                _run_together(kernel, words, packed_grid, blocks, threads)
+            finally:
+                _team.lock.release()
+            return
+    _run_alone(kernel, words, packed_grid, blocks)
+
+
+def _run_alone(kernel: CompiledKernel, words: Any, grid: Any, blocks: int) -> None:
+    context = _own.context
     context.prepare(kernel)
-    kernel.function(0, blocks, ctypes.addressof(words), ctypes.addressof(packed_grid), context.address)
+    context.ticket.value = 0
+    context.printed[1] = 0
+    start = time.perf_counter()
+    kernel.function(0, blocks, ctypes.addressof(words), ctypes.addressof(grid), context.address)
+    kernel.seconds_per_block = (time.perf_counter() - start) / blocks
     if kernel.prints:
         _show(kernel, context)
     if context.error[0]:
         raise _error(kernel, context.error)
+
+
+def _run_together(kernel: CompiledKernel, words: Any, grid: Any, blocks: int, threads: int) -> None:
+    pool = _team.start(threads)
+    contexts = _team.contexts
+    for c in contexts:
+        c.prepare(kernel)
+    contexts[0].ticket.value = 0
+    chunk = 1 if kernel.ordered else max(1, blocks // (CHUNKS * threads))
+    start = time.perf_counter()
+    pool.dispatch(
+        pool.address, contexts[0].address, kernel.address, ctypes.addressof(words), ctypes.addressof(grid), blocks, chunk
+    )  # fmt: skip
+    kernel.seconds_per_block = (time.perf_counter() - start) / blocks
+    failed = [c.error for c in contexts if c.error[0]]
+    if failed:
+        raise _error(kernel, min(failed, key=lambda record: record[1]))
 
 
 def pack(args: Sequence[Any]) -> Any:
@@ -122,7 +201,7 @@ def _error(kernel: CompiledKernel, record: Any) -> dg.TilegradError:
     return error(site.message or site.kind, loc=site.loc)
 
 
-def _show(kernel: CompiledKernel, context: _Context) -> None:
+def _show(kernel: CompiledKernel, context: Context) -> None:
     """Print what the kernel left in its print buffer."""
     used = context.printed[1]
     data = ctypes.string_at(context.printed[0], used) if used else b""
