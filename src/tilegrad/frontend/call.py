@@ -258,7 +258,7 @@ class Calls(Indexing):
         own = isinstance(mine, Function) and function.__globals__ is mine.python.__globals__
         if own or function.__name__ == "<lambda>":
             return self.inline(node, as_function(function), args, kwargs)
-        if function.__module__.split(".")[0] in ("math", "numpy"):
+        if (function.__module__ or "").split(".")[0] in ("math", "numpy"):
             return self._foreign(node, function, args, kwargs)
         self.fail(
             node, f"`{function.__qualname__}` is a plain Python function of the module {function.__module__}",
@@ -888,7 +888,7 @@ def _called(node: ast.AST, name: str) -> str:
 
 
 def _is_surface(x: Any) -> bool:
-    return isinstance(x, types.FunctionType) and x.__module__.startswith("tilegrad.ops.")
+    return isinstance(x, types.FunctionType) and (x.__module__ or "").startswith("tilegrad.ops.")
 
 
 @functools.lru_cache(maxsize=256)
