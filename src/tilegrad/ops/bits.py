@@ -6,6 +6,8 @@ are control flow.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tilegrad import dtypes as dt
@@ -63,7 +65,9 @@ def _invert_lower(e: Emitter, x: Reg) -> Reg:
 @op(elementwise=dt.INTEGERS, no_gradient=_NO_GRADIENT)
 def lshift(x: Operand, n: Operand) -> Operand:
     """x << n, bits that leave the type are lost; a count that is negative or not below the bits of the type gives 0."""
-    return np.where(_in_range(x, n), np.left_shift(x, np.where(_in_range(x, n), n, 0)), 0).astype(np.asarray(x).dtype)[()]
+    return np.where(_in_range(x, n), np.left_shift(x, np.where(_in_range(x, n), n, 0)), 0).astype(np.asarray(x).dtype)[
+        ()
+    ]
 
 
 @lower(lshift)
@@ -86,8 +90,8 @@ def _rshift_lower(e: Emitter, x: Reg, n: Reg) -> Reg:
     return e.shr(x, n)
 
 
-def _in_range(x: object, n: object) -> np.ndarray:
-    return np.greater_equal(n, 0) & np.less(n, np.asarray(x).dtype.itemsize * 8)  # type: ignore[operator, no-any-return, call-overload]
+def _in_range(x: Any, n: Any) -> Any:
+    return np.greater_equal(n, 0) & np.less(n, np.asarray(x).dtype.itemsize * 8)
 
 
 PUBLIC = {

@@ -23,9 +23,17 @@ def is_float(x: Any) -> bool:
 def in_double(function: Callable[..., Any], *operands: Any) -> Any:
     """`function` of float operands, computed in float64 and rounded to their dtype."""
     arrays = [np.asarray(x) for x in operands]
-    dtype = next((a.dtype for a, x in zip(arrays, operands, strict=True) if not isinstance(x, (int, float))), np.float64)
+    dtype = next(
+        (a.dtype for a, x in zip(arrays, operands, strict=True) if not isinstance(x, (int, float))), np.float64
+    )
     with np.errstate(all="ignore"):
         return np.asarray(function(*(a.astype(np.float64) for a in arrays))).astype(dtype)[()]
+
+
+def pick(condition: Any, x: Any, y: Any) -> Any:
+    """np.where; a scalar where all are scalars."""
+    chosen: Any = np.where(condition, x, y)
+    return chosen[()]
 
 
 def by_math(function: Callable[[float], float]) -> Callable[[Any], Any]:

@@ -102,13 +102,17 @@ def tile_astype(t: Any, dtype: Any) -> Any:
     """A tile (or number) as another dtype; see `astype`."""
     known = dt.as_dtype(dtype)
     if known is None:
-        raise TypeMismatch(f"tile_astype: {dtype!r} is not a dtype", help="write for example tile_astype(t, tg.float64)")
+        raise TypeMismatch(
+            f"tile_astype: {dtype!r} is not a dtype", help="write for example tile_astype(t, tg.float64)"
+        )
     return astype(t, dtype=known)
 
 
 @samples(astype)
 def _astype_samples(rng: np.random.Generator) -> list[Sample]:
-    numbers = np.array([0.0, 1.0, -1.0, 2.75, -2.75, 1e3, 3e9, -3e9, 1e20, np.inf, -np.inf, np.nan, 1 + 2.0**-9 + 2.0**-30])
+    numbers = np.array(
+        [0.0, 1.0, -1.0, 2.75, -2.75, 1e3, 3e9, -3e9, 1e20, np.inf, -np.inf, np.nan, 1 + 2.0**-9 + 2.0**-30]
+    )
     with np.errstate(all="ignore"):
         sources = [numbers.astype(d.np) for d in dt.FLOATS]
         whole = np.array([0, 1, 2, 100, 127, 2**31 - 1, 2**53 + 1], np.int64)

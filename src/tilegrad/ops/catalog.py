@@ -18,7 +18,9 @@ from tilegrad.ops import (
     control,
     debug,
     elements,
+    error_functions,
     exponential,
+    hyperbolic,
     indexing,
     lanes,
     matmul,
@@ -26,11 +28,13 @@ from tilegrad.ops import (
     power,
     reduce,
     rounding,
+    trigonometry,
     views,
 )
 
 FAMILIES: tuple[ModuleType, ...] = (
-    control, arithmetic, comparison, bits, cast, rounding, exponential, power,
+    control, arithmetic, comparison, bits, cast, rounding, exponential, power, trigonometry,
+    hyperbolic, error_functions,
     construction, memory, elements, views, indexing, reduce, matmul, lanes, debug,
 )  # fmt: skip
 

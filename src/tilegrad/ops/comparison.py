@@ -31,7 +31,8 @@ from tilegrad.op import (
     spelled,
     unwrap,
 )
-from tilegrad.ops.bits import bit_or, invert
+from tilegrad.ops.bits import bit_or
+from tilegrad.ops.bodies import pick
 from tilegrad.ops.cast import dtype_of
 
 _NO_GRADIENT = "the result is a bool"
@@ -112,7 +113,7 @@ def minimum(x: Operand, y: Operand) -> Operand:
 
     Gradient: ct for the operand that is taken, `x` if they are equal; 0 for the other.
     """
-    return np.where(np.less(y, x) | np.not_equal(x, x), y, x)[()]
+    return pick(np.less(y, x) | np.not_equal(x, x), y, x)
 
 
 @adjoint(minimum)
@@ -141,7 +142,7 @@ def maximum(x: Operand, y: Operand) -> Operand:
 
     Gradient: ct for the operand that is taken, `x` if they are equal; 0 for the other.
     """
-    return np.where(np.greater(y, x) | np.not_equal(x, x), y, x)[()]
+    return pick(np.greater(y, x) | np.not_equal(x, x), y, x)
 
 
 @adjoint(maximum)
@@ -194,7 +195,7 @@ def where(condition: Operand, x: Operand, y: Operand) -> Operand:
 
     Gradient: ct for the side that is taken, 0 for the other, whatever that other side is.
     """
-    return np.where(condition, x, y)[()]
+    return pick(condition, x, y)
 
 
 @infer(where)
@@ -204,7 +205,8 @@ def _where_infer(condition: Type, x: Type, y: Type) -> Type:
             raise TypeMismatch(f"where works on scalars and tiles, not on {describe(t)}")
     if condition.dtype is not dt.bool_:  # type: ignore[union-attr]
         raise TypeMismatch(
-            f"where: the condition must be a bool, it is {describe(condition)}", help="write a comparison, such as x != 0"
+            f"where: the condition must be a bool, it is {describe(condition)}",
+            help="write a comparison, such as x != 0",
         )
     require_same_dtype("where", (x, y))
     shapes = {t.shape for t in (condition, x, y) if isinstance(t, TileType)}
@@ -244,8 +246,10 @@ def _condition(x: Any) -> Any:
 def _side(x: Any, dtype: Any) -> Value:
     if isinstance(x, Value):
         return x
-    if dtype is not None and not dt.literal_fits(x, dtype) or (isinstance(x, bool) and dtype not in (None, dt.bool_)):
-        raise TypeMismatch(f"where: the literal {x!r} meets {dtype}", help=f"write {dtype}({x!r}), or cast the other side")
+    if (dtype is not None and not dt.literal_fits(x, dtype)) or (isinstance(x, bool) and dtype not in (None, dt.bool_)):
+        raise TypeMismatch(
+            f"where: the literal {x!r} meets {dtype}", help=f"write {dtype}({x!r}), or cast the other side"
+        )
     return constant(x, dtype)
 
 

@@ -105,7 +105,7 @@ def _exp2_lower(e: Emitter, x: Reg) -> Reg:
 
 
 def expm1_kernel(e: Emitter, x: Reg, halvings: int = 0) -> Reg:
-    """(exp(x) - 1) / 2**halvings, for x whose exp stays below 2**(bias + halvings)."""
+    """(exp(x) - 1) / 2**halvings, for x below (bias + halvings + 1/2) log(2)."""
     f = format_of(x)
     _, bits, r = exp_reduced(e, x)
     factor = power_of_two(e, e.sub(bits, e.const(halvings, bits.dtype)) if halvings else bits, f)
@@ -129,7 +129,7 @@ def _expm1_adjoint(ct: Any, out: Any, x: Any) -> Any:
 @lower(expm1)
 def _expm1_lower(e: Emitter, x: Reg) -> Reg:
     f = format_of(x)
-    bounded = clamp_below(e, clamp_above(e, x, f.exp_high), -f.fraction_bits - 2.0)
+    bounded = clamp_below(e, clamp_above(e, x, f.exp_high - 1.0), -f.fraction_bits - 2.0)
     y = e.mul(expm1_kernel(e, bounded, 2), number(e, 4.0, x))
     return e.select(is_tiny(e, x), x, y)
 

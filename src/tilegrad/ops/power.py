@@ -17,11 +17,11 @@ from tilegrad.diagnostics import KernelValueError, TypeMismatch
 from tilegrad.emit import Emitter, Reg
 from tilegrad.op import Operand, adjoint, lower, op, spelled
 from tilegrad.ops.arithmetic import chain, div, mul, sub
+from tilegrad.ops.bits import bit_and
 from tilegrad.ops.bodies import in_double, is_float
 from tilegrad.ops.cast import dtype_of
 from tilegrad.ops.coefficients import ATANH_TAIL, CBRT
 from tilegrad.ops.comparison import choose, eq, gt
-from tilegrad.ops.bits import bit_and
 from tilegrad.ops.exponential import exp_scaled, log
 from tilegrad.ops.floats import (
     Pair,
@@ -102,7 +102,7 @@ def _cbrt(e: Emitter, x: Reg) -> Reg:
     f = format_of(x)
     a = e.abs(x)
     k, m = split_exponent(e, a, 1.0)
-    q = e.floor(e.mul(k, number(e, 1 / 3 + 1e-9, x)))
+    q = e.floor(e.mul(e.add(k, number(e, 0.5, x)), number(e, 1 / 3, x)))
     j = e.cast(e.sub(k, e.mul(q, number(e, 3.0, x))), dt.int32)
     j = e.and_(j, e.const(3, dt.int32))  # stays inside the tables when x is not finite
     scaled = e.mul(m, e.lookup((1.0, 2.0, 4.0, 1.0), j, f.dtype))
@@ -225,7 +225,11 @@ def _integer_power(e: Emitter, x: Reg, y: Reg) -> Reg:
         odd = e.compare("ne", e.and_(rest, one), zero)
         return [e.select(odd, e.mul(result, base), result), e.mul(base, base), e.shr(rest, one)]
 
-    start = [everywhere(e, 1, both), e.select(e.compare("eq", both, both), x, x), e.select(e.compare("eq", both, both), y, y)]
+    start = [
+        everywhere(e, 1, both),
+        e.select(e.compare("eq", both, both), x, x),
+        e.select(e.compare("eq", both, both), y, y),
+    ]
     result = e.loop(0, x.dtype.bits, 1, start, turn)[0]
     return e.select(ok, result, zero)
 

@@ -11,6 +11,7 @@ Does not evaluate any function.
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 from tilegrad import dtypes as dt
 from tilegrad.emit import Emitter, Reg
@@ -59,7 +60,7 @@ def _digits(e: Emitter, a: Reg, table: tuple[int, ...], bits: int, words: int) -
     shift = e.cast(e.and_(start, e.const(bits - 1, dt.int32)), dt.uint64)
     found = [e.lookup(table, e.add(index, e.const(i, dt.int32)), dt.uint64) for i in range(words + 1)]
     back = e.sub(e.const(bits, dt.uint64), shift)
-    window = [e.or_(e.shl(x, shift), e.shr(y, back)) for x, y in zip(found[:-1], found[1:], strict=True)]
+    window = [e.or_(e.shl(x, shift), e.shr(y, back)) for x, y in pairwise(found)]
     return e.cast(m, dt.uint64), window
 
 
