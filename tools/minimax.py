@@ -53,7 +53,9 @@ def remez(fit: Fit, fixed: list[mp.mpf], degree: int) -> list[mp.mpf]:
         return x, (fit.function(x) - mp.polyval(fixed[::-1] or [0], x)) / x**k, fit.weight(x) * abs(x) ** k
 
     centre, half = (fit.low + fit.high) / 2, (fit.high - fit.low) / 2
-    points = [sample(centre - half * mp.cos(mp.pi * (2 * i + mp.mpf("1.03")) / (2 * terms + 2))) for i in range(terms + 1)]
+    points = [
+        sample(centre - half * mp.cos(mp.pi * (2 * i + mp.mpf("1.03")) / (2 * terms + 2))) for i in range(terms + 1)
+    ]
     grid = [sample(centre - half * mp.cos(mp.pi * (i + mp.mpf("0.01")) / (24 * terms))) for i in range(24 * terms)]
     best: tuple[mp.mpf, list[mp.mpf]] | None = None
     for _ in range(12):
@@ -171,6 +173,9 @@ FITS = (
     Fit("ASIN", "(asin(x) - x) / x**3 as a function of x**2, |x| <= 1/2",
         series(lambda z: _odd_root(mp.asin, z), [mp.mpf(1) / 6, mp.mpf(3) / 40, mp.mpf(15) / 336]),
         lambda z: z, mp.mpf(0), mp.mpf("0.25"), 4, 11),
+    Fit("TANH", "(tanh(x) - x) / x**3 as a function of x**2, |x| <= 0.625",
+        series(lambda z: _odd_root(mp.tanh, z), [-mp.mpf(1) / 3, mp.mpf(2) / 15, -mp.mpf(17) / 315]),
+        lambda z: z, mp.mpf(0), mp.mpf("0.625") ** 2, 4, None),
     Fit("ERF", "erf(x) / x - 1 as a function of x**2, |x| <= 1",
         series(lambda z: mp.erf(mp.sqrt(z)) / mp.sqrt(z) - 1,
                [2 / mp.sqrt(mp.pi) - 1, -2 / mp.sqrt(mp.pi) / 3, 1 / mp.sqrt(mp.pi) / 5]),

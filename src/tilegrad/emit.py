@@ -208,6 +208,14 @@ class Emitter(ABC):
     @abstractmethod
     def select(self, condition: Reg, x: Reg, y: Reg) -> Reg: ...
     @abstractmethod
+    def any(self, mask: Reg) -> Reg:
+        """Whether the mask holds for any element of the vector in hand: a uniform bool."""
+
+    @abstractmethod
+    def all(self, mask: Reg) -> Reg:
+        """Whether the mask holds for every element of the vector in hand: a uniform bool."""
+
+    @abstractmethod
     def lookup(self, table: Sequence[float | int], index: Reg, dtype: DType) -> Reg:
         """An entry of a constant table; `index` is an int32 Reg that must be in range."""
 

@@ -28,7 +28,7 @@ _PI_OVER_2_LOW = 6.123233995736766e-17
 
 
 def reduce_angle(e: Emitter, a: Reg) -> tuple[Reg, Reg]:
-    """(r, q) with a = r + q pi/2 modulo 2 pi for a >= 0; `q` is an integer whose low two bits count. r is NaN for inf."""
+    """(r, q) with a = r + q pi/2 modulo 2 pi for a >= 0; `q` counts modulo 4. r is NaN for inf."""
     f = format_of(a)
     n, q = nearest(e, a, 2 / math.pi)
     r = a
