@@ -356,25 +356,48 @@ class _Merge:
         p, q = _resolve(a.names, x), _resolve(b.names, y)
         if p is not None and q is not None:
             return Binding(self._join(name, p, q, p.value, q.value, 0), q.loc if q.loc.line else p.loc)
-        if isinstance(x, Partial) and isinstance(y, Partial) and (x.flag, x.when) == (y.flag, y.when):
-            both = self._join(name, x.binding, y.binding, x.binding.value, y.binding.value, 0)
-            return Partial(Binding(both, x.binding.loc), x.flag, x.when, x.reason)
+        if isinstance(x, Partial) or isinstance(y, Partial):
+            kept = self._partial(name, x, y, p, q)
+            if kept is not None:
+                return kept
         for mine, theirs, side, other in ((p, y, a, b), (q, x, b, a)):
             if mine is not None:
                 return self._one_sided(name, mine, theirs, side, other)
         reason = next((e.reason for e in (x, y) if isinstance(e, (Partial, Unbound))), "")
         return Unbound(reason or self._path(a))
 
+    def _partial(
+        self, name: str, x: Entry | None, y: Entry | None, p: Binding | None, q: Binding | None
+    ) -> Partial | None:
+        """A name that holds under a flag on one side: it still does, if it is bound or out of question on the other."""
+        for entry in (x, y):
+            if not isinstance(entry, Partial):
+                continue
+            halves = [
+                self._half(entry, e, found, side) for e, found, side in zip((x, y), (p, q), self.sides, strict=True)
+            ]
+            if None in halves:
+                continue
+            i, j = (h.value if isinstance(h, Binding) else h for h in halves)
+            value = self._join(name, p or entry.binding, q or entry.binding, i, j, 0)
+            return Partial(Binding(value, entry.binding.loc), entry.flag, entry.when, entry.reason)
+        return None
+
+    @staticmethod
+    def _half(wanted: Partial, entry: Entry | None, found: Binding | None, side: Side) -> Any:
+        """What a side gives to a name that only matters while `wanted.flag` is `wanted.when`; None if nothing."""
+        if found is not None:
+            return found
+        if isinstance(entry, Partial) and (entry.flag, entry.when) == (wanted.flag, wanted.when):
+            return entry.binding
+        flag = side.names.get(wanted.flag)
+        known = flag.value if isinstance(flag, Binding) else False
+        return ABSENT if isinstance(known, bool) and known is not wanted.when else None
+
     def _one_sided(self, name: str, mine: Binding, theirs: Entry | None, side: Side, other: Side) -> Entry:
         """A name that only `side` binds: it holds where the flag tells that `side` was taken."""
         reason = theirs.reason if isinstance(theirs, (Unbound, Partial)) and theirs.reason else self._path(other)
         gone, left = other.leaves_by(self.before), side.leaves_by(self.before)
-        if isinstance(theirs, Partial) and side.names.get(theirs.flag) is not None:
-            known = side.names[theirs.flag]
-            if isinstance(known, Binding) and known.value is theirs.when:
-                x, y = (mine, theirs.binding) if side is self.sides[0] else (theirs.binding, mine)
-                both = self._join(name, x, y, x.value, y.value, 0)
-                return Partial(Binding(both, mine.loc), theirs.flag, theirs.when, reason)
         if gone is None and left is None:
             return Unbound(reason)
         i, j = (mine.value, ABSENT) if side is self.sides[0] else (ABSENT, mine.value)

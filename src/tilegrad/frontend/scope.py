@@ -243,6 +243,13 @@ class Frame:
     def set_flag(self, name: str, value: Any) -> None:
         self.names[name] = Binding(value)
 
+    def close_flag(self, name: str) -> None:
+        """Forget a flag; names that hold only on one side of it are bound or unbound from now on."""
+        for key, entry in self.names.items():
+            if isinstance(entry, Partial) and entry.flag == name:
+                self.names[key] = self.resolve(entry) or Unbound(entry.reason)
+        self.names.pop(name, None)
+
     def flags(self) -> Iterable[str]:
         """The flags that, when set, end the current statement list."""
         yield RETURNED

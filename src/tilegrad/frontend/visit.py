@@ -430,7 +430,7 @@ class Tracer(Calls):
                 finally:
                     frame.loops.pop()
                     self.path = outer
-                    frame.names.pop(continued, None)
+                    frame.close_flag(continued)
 
             return run
 
@@ -503,7 +503,7 @@ class Tracer(Calls):
                     if constant_bounds:
                         self.indices[i] = key
                     self._turn(node, flags, live, lambda: self._assign(node.target, i))
-                frame.names.pop(continued, None)
+                frame.close_flag(continued)
                 return carry.leave()
 
             return build_for(start, stop, step, carry.inits, body)
@@ -630,7 +630,7 @@ class Tracer(Calls):
             reason = Divergence(self.loc(node), "the condition of the loop") if varying[0] else None
             with self.builder.diverged(reason):
                 self._turn(node, flags, live, first)
-            frame.names.pop(continued, None)
+            frame.close_flag(continued)
             return carry.leave()
 
         def build(carry: Carry) -> tuple[Value, ...]:
