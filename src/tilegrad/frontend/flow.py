@@ -590,6 +590,8 @@ class Carry:
         #: the cells that the tiles of slots have in the present turn, and the ones that they end it with
         self.begun: dict[int, Cell] = {}
         self.ended: dict[int, tuple[str, Cell]] = {}
+        #: why a name that the body assigns has no value at the end of a turn
+        self.missing: dict[str, str] = {}
         self.assigned = sorted(n for n in names if n.startswith("%") or n in live)
         for name in self.assigned:
             binding = flow.frame.resolve(entry.get(name))
@@ -705,6 +707,8 @@ class Carry:
         found = {}
         for name in self.assigned:
             entry = self.flow.frame.names.get(name)
+            if isinstance(entry, (Partial, Unbound)):
+                self.missing[name] = entry.reason
             if name in self.trees or not isinstance(entry, (Binding, Partial)):
                 continue
             whole = self.flow.frame.resolve(entry)
@@ -762,7 +766,8 @@ class Carry:
             cell.set(value)
         for name in self.assigned:
             if name not in self.trees:
-                flow.frame.names[name] = Unbound(f"the loop at line {line} does not run at all")
+                idle = f"the loop at line {line} does not run at all"
+                flow.frame.names[name] = Unbound(self.missing.get(name, idle) if self.sure else idle)
                 continue
             made = Binding(_fill(self.trees[name], values), flow.loc(self.node))
             half = self.partial.get(name)

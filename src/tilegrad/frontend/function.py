@@ -12,7 +12,7 @@ import builtins
 import functools
 import types
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ class Missing(Exception):
 class Capture:
     """A value read from outside a kernel while it was traced: from a dict of globals, a closure cell or an object."""
 
-    holder: Any
+    holder: Any = field(repr=False)
     name: str
     value: Any
 
