@@ -177,10 +177,12 @@ class RegisterEmitter(Emitter):
             wide = self.shl(self.cast(self.bitcast(x, dt.uint16), dt.uint32), self.const(16, dt.uint32))
             return self.cast(self.bitcast(wide, dt.float32), dtype)
         if x.dtype is dt.float16:
-            return self.cast(self._convert("fpext", x, dt.float32), dtype)
+            # the fence keeps LLVM from making one step of half -> float -> double, which would be a call
+            single = self._convert("fpext", x, dt.float32)
+            return self.cast(self._call("arithmetic.fence", dt.float32, single), dtype)
         single = self._round_to_odd(x) if x.dtype is dt.float64 else self._to_float32(x)
         if dtype is dt.float16:
-            return self._convert("fptrunc", single, dt.float16)
+            return self._convert("fptrunc", self._call("arithmetic.fence", dt.float32, single), dt.float16)
         return self._to_bfloat16(single)
 
     def _to_float32(self, x: Reg) -> Reg:
