@@ -366,7 +366,7 @@ class MemoryEmitter(RegisterEmitter):
         return len(self.sites)
 
     def check(self, ok: Reg, kind: str, *values: Reg) -> None:
-        self._raise_unless(ok, self.site(kind), values)
+        self._raise_unless(ok, self.site(kind, layout=tuple((v.dtype, None) for v in values)), values)
 
     def check_index(self, ok: Reg, i: Reg, axis: int, extent: Reg) -> None:
         """The index check of one axis; the message shows the index, the axis and the extent."""

@@ -27,7 +27,9 @@ ERRORS: dict[str, type[dg.TilegradError]] = {
 def check(ok: Scalar, *values: Scalar, kind: str, message: str) -> None:
     """Unless `ok` holds (for every lane), the launch raises an error of this kind with this message."""
     if not np.all(ok):
-        raise ERRORS[kind](message)
+        lane = int(np.argmin(ok)) if np.ndim(ok) else 0
+        shown = [v[lane] if np.ndim(v) else v for v in values]
+        raise ERRORS[kind](message.format(*shown) if values else message)
 
 
 @infer(check)

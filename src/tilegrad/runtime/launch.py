@@ -26,7 +26,7 @@ _ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p,
 _ERRORS: dict[str, type[dg.TilegradError]] = {
     "index": dg.KernelIndexError,
     "zero_division": dg.KernelZeroDivisionError,
-    "assert": dg.KernelAssertionError,
+    "assertion": dg.KernelAssertionError,
     "value": dg.KernelValueError,
 }
 
@@ -198,7 +198,17 @@ def _error(kernel: CompiledKernel, record: Any) -> dg.TilegradError:
         return error(message, loc=site.loc, help=f"raised in block {record[1]} of kernel `{kernel.name}`")
     if site.kind == "zero_division":
         return error("integer division or modulo by zero", loc=site.loc)
-    return error(site.message or site.kind, loc=site.loc)
+    if site.kind == "negative_power":
+        return error("an integer to a negative power", loc=site.loc, help="cast the base to a float first")
+    values = [_shown(word, dtype) for word, (dtype, _) in zip(record[2:], site.layout, strict=False)]
+    return error(site.message.format(*values) if values else site.message or site.kind, loc=site.loc)
+
+
+def _shown(word: int, dtype: DType) -> Any:
+    """A value of an error record: floats are kept as the bits of a double, everything else as an integer."""
+    if dtype.is_float:
+        return dtype(np.int64(word).view(np.float64))
+    return dtype(np.int64(word).view(np.uint64) if dtype.kind == "u" else word)
 
 
 def _show(kernel: CompiledKernel, context: Context) -> None:
