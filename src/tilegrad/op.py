@@ -154,7 +154,8 @@ def emit(definition: OpDef, operands: tuple[Any, ...], attrs: dict[str, Any]) ->
     """
     builder = ir_builder.current()
     if builder is None:
-        return definition.body(*operands, **attrs)
+        with np.errstate(all="ignore"):
+            return definition.body(*operands, **attrs)
     values = as_values(definition, tuple(unwrap(x) for x in operands))
     full = {**definition.defaults, **attrs}
     try:
@@ -184,9 +185,11 @@ def as_values(definition: OpDef, operands: tuple[Any, ...]) -> tuple[Value, ...]
 
 
 def _literal(definition: OpDef, x: Any, dtype: DType | None) -> Value:
+    accepted = definition.elementwise or ()
+    if dtype is None and type(x) is int and accepted and all(d.is_float for d in accepted):
+        return constant(x, dt.float32)
     if dtype is None or isinstance(x, np.generic):
         return constant(x)
-    accepted = definition.elementwise or ()
     if isinstance(x, bool) and dtype.kind != "b":
         raise TypeMismatch(f"{definition.name}: a bool meets {dtype}", help=f"write {dtype}({x})")
     if not isinstance(x, bool) and (dtype.kind == "b" or not dt.literal_fits(x, dtype)) and dtype in accepted:
@@ -283,12 +286,22 @@ def _infer_elementwise(definition: OpDef, types: tuple[Type, ...]) -> Type:
         raise TypeMismatch(f"{definition.name} works on scalars and tiles, not on {describe(bad)}")
     require_same_dtype(definition.name, types)
     if dtypes[0] not in definition.elementwise:
-        accepted = ", ".join(str(d) for d in definition.elementwise)
         raise TypeMismatch(
             f"{definition.name} is not defined for {dtypes[0]}", label=f"this is {describe(types[0])}",
-            help=f"it takes: {accepted}",
+            help=_way_out(dtypes[0], definition.elementwise, isinstance(types[0], TileType)),
         )  # fmt: skip
     return like(types, definition.result_dtype or dtypes[0])
+
+
+def _way_out(dtype: DType, accepted: tuple[DType, ...], tile: bool) -> str:
+    """What to write when an elementwise op does not take a dtype."""
+    wanted = dt.int32 if dt.int32 in accepted else dt.float32
+    if wanted not in accepted or dtype.is_float:
+        return f"it takes: {', '.join(map(str, accepted))}"
+    cast = f"tile_astype(t, {wanted})" if tile else f"{wanted}(x)"
+    if dtype.kind == "b":
+        return f"to compute with a bool write {cast}; for logic write & | ^ ~"
+    return f"write {cast}; it takes: {', '.join(map(str, accepted))}"
 
 
 def require_same_dtype(what: str, types: Iterable[Type]) -> None:

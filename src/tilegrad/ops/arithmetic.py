@@ -6,6 +6,7 @@ dividing one by zero raises. `/` of integers is Python's true division. Does not
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from tilegrad.ir.core import Value
 from tilegrad.op import Operand, adjoint, lower, op, require_same_dtype, spelled, unwrap
 from tilegrad.ops.bodies import is_float
 from tilegrad.ops.cast import astype, dtype_of
-from tilegrad.ops.floats import format_of, number
+from tilegrad.ops.floats import format_of, number, scale
 
 
 @op(elementwise=dt.NUMERIC)
@@ -258,20 +259,55 @@ def _integer_divmod(e: Emitter, x: Reg, y: Reg) -> tuple[Reg, Reg]:
 
 
 def truncated_remainder(e: Emitter, x: Reg, y: Reg) -> Reg:
-    """fmod of floats: one division and one fma while all quotients are small, else the target's own."""
+    """fmod of floats, exact: one division and one fma while all quotients are small, else long division."""
     f = format_of(x)
-    q = e.trunc(e.div(x, y))
-    small = e.compare("lt", e.abs(q), number(e, 2.0 ** (f.fraction_bits - 2), x))
+    a, b = e.abs(x), e.abs(y)
+    q = e.trunc(e.div(a, b))
+    small = e.compare("lt", q, number(e, 2.0 ** (f.fraction_bits - 2), x))
+    infinite = e.compare("eq", b, number(e, math.inf, x))
 
     def near() -> list[Reg]:
-        r = e.fma(e.neg(q), y, x)  # exact: q is the truncated quotient, or one more after rounding up
-        zero = number(e, 0.0, x)
-        over = e.and_(e.compare("ne", e.compare("lt", r, zero), e.compare("lt", x, zero)), e.compare("ne", r, zero))
-        r = e.select(over, e.add(r, e.copysign(y, x)), r)
-        infinite = e.compare("eq", e.abs(y), number(e, np.inf, x))
-        return [e.copysign(e.select(infinite, x, r), x)]
+        return [e.select(infinite, a, _remainder_step(e, a, b, q))]
 
-    return e.branch(e.all(small), near, lambda: [e.rem(x, y)])[0]
+    def far() -> list[Reg]:
+        r = _long_division(e, e.add(a, e.sub(b, b)), b)
+        good = e.and_(e.compare("gt", b, number(e, 0.0, x)), e.compare("lt", a, number(e, math.inf, x)))
+        r = e.select(good, e.select(infinite, a, r), number(e, math.nan, x))
+        return [r]
+
+    return e.copysign(e.branch(e.all(small), near, far)[0], x)
+
+
+def _remainder_step(e: Emitter, a: Reg, b: Reg, q: Reg) -> Reg:
+    """a - q b for the truncated quotient q of positive numbers, or one more if it was rounded up. Exact."""
+    r = e.fma(e.neg(q), b, a)
+    return e.select(e.compare("lt", r, number(e, 0.0, a)), e.add(r, b), r)
+
+
+def _long_division(e: Emitter, a: Reg, b: Reg) -> Reg:
+    """The remainder of positive finite numbers: as many bits of the quotient as fit a float, turn by turn."""
+    f = format_of(a)
+    digits = f.fraction_bits - 3
+    turns = 1 + -(-2 * (f.bias + f.fraction_bits) // digits)
+    bottom = _exponent(e, b)
+    zero = e.const(0, f.signed)
+
+    def turn(_: Reg, r: Reg) -> list[Reg]:
+        gap = e.sub(e.sub(_exponent(e, r), bottom), e.const(digits, f.signed))
+        scaled = scale(e, b, e.maximum(gap, zero))
+        return [_remainder_step(e, r, scaled, e.trunc(e.div(r, scaled)))]
+
+    return e.loop(0, turns, 1, [a], turn)[0]
+
+
+def _exponent(e: Emitter, x: Reg) -> Reg:
+    """The exponent of a positive float as a signed integer, of a subnormal too."""
+    f = format_of(x)
+    lift = f.fraction_bits + 1
+    tiny = e.compare("lt", x, number(e, f.smallest_normal, x))
+    normal = e.select(tiny, e.mul(x, number(e, 2.0**lift, x)), x)
+    stored = e.shr(e.bitcast(normal, f.signed), e.const(f.fraction_bits, f.signed))
+    return e.sub(stored, e.select(tiny, e.const(lift, f.signed), e.const(0, f.signed)))
 
 
 def _float_divmod(e: Emitter, x: Reg, y: Reg) -> tuple[Reg, Reg]:
