@@ -204,7 +204,7 @@ class _Parser:
         return self.values[name]
 
     def loc(self) -> Loc:
-        return self.attr() if self.peek("loc") else UNKNOWN  # type: ignore[no-any-return]
+        return self.attr() if self.peek("loc") else UNKNOWN
 
     # --- attributes and types
 

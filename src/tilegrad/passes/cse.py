@@ -1,7 +1,9 @@
 """Common subexpression elimination: an op with the operands and attributes of an earlier one becomes that one.
 
 Reads count too, as long as no write to memory that may be the same lies between. Looks into regions: what is known
-before a region is known inside it, not the other way round. Contract: effects stay, in their order.
+before a region is known inside it, not the other way round. A cheap tile op is not shared between a loop and what
+stands before it: it costs less to compute it in place than to keep it in memory.
+Contract: effects stay, in their order.
 """
 
 from __future__ import annotations
@@ -10,8 +12,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilegrad.ir.core import Block, Kernel, Op, Value
+from tilegrad.ir.regions import is_loop
 from tilegrad.ir.rewrite import Rewriter
+from tilegrad.ir.types import TileType
 from tilegrad.passes.effects import inside, is_pure, is_write, memories
+
+#: Ops that are not the same however equal they look: a new empty stack.
+_UNIQUE = ("stack",)
 
 
 def run(kernel: Kernel) -> Kernel:
@@ -22,7 +29,10 @@ def run(kernel: Kernel) -> Kernel:
 class _Cse(Rewriter):
     def __init__(self, kernel: Kernel) -> None:
         super().__init__(kernel)
+        #: what is known in each open block, outermost first
         self.scopes: list[dict[Any, tuple[Value, ...]]] = [{}]
+        #: the number of scopes outside the innermost loop
+        self.before_loop = 0
         #: how often each memory has been written so far; part of the key of a read
         self.writes: dict[int, int] = {}
 
@@ -35,20 +45,27 @@ class _Cse(Rewriter):
 
     def op(self, op: Op, operands: tuple[Value, ...]) -> Sequence[Value]:
         if op.regions:
-            self._note_writes(op)
-            results = self.copy(op, operands)
-            self._note_writes(op)
-            return results
+            return self._region_op(op, operands)
         if is_write(op):
             self._note_writes(op)
-        if not is_pure(op) and op.definition.effect != "read":
+        if op.name in _UNIQUE or not (is_pure(op) or op.definition.effect == "read"):
             return self.copy(op, operands)
         key = self._key(op, operands)
-        for scope in reversed(self.scopes):
+        for scope in reversed(self.scopes[self.before_loop if _is_cheap_tile(op) else 0 :]):
             if key in scope:
                 found: Sequence[Value] = scope[key]
                 return found
         results = self.scopes[-1][key] = self.copy(op, operands)
+        return results
+
+    def _region_op(self, op: Op, operands: tuple[Value, ...]) -> Sequence[Value]:
+        self._note_writes(op)
+        outer = self.before_loop
+        if is_loop(op):
+            self.before_loop = len(self.scopes)
+        results = self.copy(op, operands)
+        self.before_loop = outer
+        self._note_writes(op)
         return results
 
     def _note_writes(self, op: Op) -> None:
@@ -63,3 +80,8 @@ class _Cse(Rewriter):
         if op.definition.effect == "read":
             versions = tuple(sorted((m, self.writes.get(m, 0)) for m in memories(self.kernel, op)))
         return op.definition, operands, attrs, versions
+
+
+def _is_cheap_tile(op: Op) -> bool:
+    return is_pure(op) and op.definition.cls == "point" and op.definition.cheap \
+        and isinstance(op.results[0].type, TileType)  # fmt: skip

@@ -6,7 +6,8 @@ Rules, each with a tiny example:
        anything live in the loop reads it                                         for(...; %x) { yield(%x') }
     R3 a result of `if` that is unused is dropped, with what only it needed
     R4 a region op in which nothing is live is dropped
-Contract: effects stay, in their order. Does not touch stacks (see `ad.residuals`).
+Contract: effects stay, in their order, and so does what may raise an error, except views. Does not touch stacks (see
+`ad.residuals`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 from tilegrad.ir.core import Block, Kernel, Op, Value
 from tilegrad.ir.rewrite import Rewriter
 from tilegrad.ops.control import finish, for_, if_, map_, while_
+from tilegrad.passes.effects import may_raise
 
 
 def run(kernel: Kernel) -> Kernel:
@@ -29,6 +31,7 @@ class _Liveness:
         self.ops: set[Op] = set()
         self.values: set[Value] = set()
         self.owner: dict[Block, Op] = {}
+        self.home: dict[Op, Block] = {}
         self.arg_of: dict[Value, Block] = {}
         self.todo: list[Value] = []
         self._index(kernel.body)
@@ -40,13 +43,14 @@ class _Liveness:
         for arg in block.args:
             self.arg_of[arg] = block
         for op in block.ops:
+            self.home[op] = block
             for region in op.regions:
                 self.owner[region] = op
                 self._index(region)
 
     def _roots(self, block: Block) -> None:
         for op in block.ops:
-            if op.definition.effect not in ("none", "read"):
+            if op.definition.effect not in ("none", "read") or (may_raise(op) and not op.definition.view):
                 self._keep(op)
                 self._keep_owners(block)
             for region in op.regions:
@@ -56,7 +60,7 @@ class _Liveness:
         owner = self.owner.get(block)
         while owner is not None and owner not in self.ops:
             self._keep(owner)
-            owner = next((self.owner.get(b) for b in self.owner if owner in b.ops), None)
+            owner = self.owner.get(self.home[owner])
 
     def _keep(self, op: Op) -> None:
         """The op runs: everything that decides whether and how it runs is live."""

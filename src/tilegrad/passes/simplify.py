@@ -1,28 +1,31 @@
-"""Local simplifications: constants, views that cancel, products that accumulate, branches that are known.
+"""Local simplifications: constants, views that cancel, products that accumulate, branches and loops that are known.
 
-Every rule is exact: it changes no bit of a result.
+Every rule but S4 is exact: it changes no bit of a result (a folded function is the correctly rounded one).
     S1 an elementwise op on constants is computed                 add(2, 3)                  -> 5
-    S2 x * 1, x - 0, x / 1 are x; astype to the same type is x
-    S3 views: transpose of transpose, reshape of reshape, broadcast or reshape or slice to the same shape
-    S4 add(c, tile_matmul(a, b)), the product used once           -> tile_matmul_add(a, b, c)
+    S2 a neutral operand: x * 1, x - 0, integer x + 0, b & True, where(True, x, y), ...      -> x
+    S3 views: transpose of transpose, reshape of reshape, broadcast or reshape of a fill or to the same shape
+    S4 add(c, tile_matmul(a, b)), the product used once           -> tile_matmul_add(a, b, c), rounded once
     S5 if of a constant                                           -> the region taken
+       a loop of no turn or one                                   -> its initial values, its region
     S6 a carried value that never changes in a loop               -> its initial value
+       a result that both regions of an if take from outside      -> that value
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from tilegrad.diagnostics import TilegradError
+from tilegrad.ir import regions
 from tilegrad.ir.core import Block, Kernel, Op, Value
 from tilegrad.ir.rewrite import Rewriter
-from tilegrad.ir.types import ScalarType
+from tilegrad.ir.types import ScalarType, TileType
 from tilegrad.op import REGISTRY
 from tilegrad.op import constant as make_constant
-from tilegrad.ops.control import constant, for_, if_, spread, while_
+from tilegrad.ops.control import for_, if_
+from tilegrad.passes.effects import constant_value, is_zero, may_raise, splat_value
 
 
 def run(kernel: Kernel) -> Kernel:
@@ -37,36 +40,52 @@ class _Simplify(Rewriter):
         for op in kernel.body.walk():
             for v in op.operands:
                 self.uses[v] = self.uses.get(v, 0) + 1
+        #: values of the old kernel that are known to be equal to earlier ones
         self.twin: dict[Value, Value] = {}
 
     def op(self, op: Op, operands: tuple[Value, ...]) -> Sequence[Value]:
         with self.builder.at(op.loc):
-            if op.definition in (for_, while_):
-                self._drop_invariants(op)
-            if op.definition is if_ and (known := constant_value(operands[0])) is not None:
-                return self._inline(op.regions[0 if known else 1])
+            if op.regions:
+                return self._region_op(op, operands)
             new = self._simpler(op, operands)
         return self.copy(op, operands) if new is None else (new,)
-
-    def _inline(self, block: Block) -> Sequence[Value]:
-        for op in block.ops[:-1]:
-            for v, new in zip(op.results, self.op(op, tuple(map(self.value, op.operands))), strict=True):
-                self.values[v] = new
-        return [self.value(v) for v in block.yields]
-
-    def _drop_invariants(self, op: Op) -> None:
-        """S6: inside and after the loop, an unchanged carried value is its initial value (dce drops the rest)."""
-        shift, lead = (1, 3) if op.definition is for_ else (0, 0)
-        for k, result in enumerate(op.results):
-            if op.regions[-1].yields[k] is op.regions[-1].args[shift + k]:
-                self.twin[result] = op.operands[lead + k]
-                for region in op.regions:
-                    self.twin[region.args[shift + k]] = op.operands[lead + k]
 
     def value(self, v: Value) -> Value:
         while v in self.twin:
             v = self.twin[v]
         return super().value(v)
+
+    # --- regions
+
+    def _region_op(self, op: Op, operands: tuple[Value, ...]) -> Sequence[Value]:
+        self._find_twins(op)
+        if op.definition is if_ and (known := constant_value(operands[0])) is not None:
+            return self._inline(op.regions[0 if known else 1])
+        if op.definition is for_:
+            bounds = [constant_value(v) for v in operands[:3]]
+            if None not in bounds and bounds[2] != 0 and (turns := len(range(*bounds))) < 2:
+                return self._inline(op.regions[0], (operands[0], *operands[3:])) if turns else operands[3:]
+        return self.copy(op, operands)
+
+    def _inline(self, block: Block, args: Sequence[Value] = ()) -> Sequence[Value]:
+        self.values.update(zip(block.args, args, strict=True))
+        for op in block.ops[:-1]:
+            for v, new in zip(op.results, self.op(op, tuple(map(self.value, op.operands))), strict=True):
+                self.values[v] = new
+        return [self.value(v) for v in block.yields]
+
+    def _find_twins(self, op: Op) -> None:
+        """S6: what cannot change is its initial value, inside and after the op (dce drops the rest)."""
+        for k, result in enumerate(op.results):
+            last = op.regions[-1]
+            if regions.is_loop(op):
+                if last.yields[k] is regions.carried(op, last)[k]:
+                    arguments = (regions.carried(op, r)[k] for r in op.regions)
+                    self.twin.update(dict.fromkeys((result, *arguments), regions.initial(op)[k]))
+            elif op.definition is if_ and op.regions[0].yields[k] is last.yields[k]:
+                self.twin[result] = last.yields[k]
+
+    # --- plain ops
 
     def _simpler(self, op: Op, operands: tuple[Value, ...]) -> Value | None:
         if op.definition.elementwise is not None and op.definition.effect == "none" and len(op.results) == 1:
@@ -79,7 +98,7 @@ class _Simplify(Rewriter):
     def _fold(self, op: Op, operands: tuple[Value, ...]) -> Value | None:
         """S1."""
         t = op.result.type
-        if not isinstance(t, ScalarType) or t.varying:
+        if not isinstance(t, ScalarType) or t.varying or may_raise(op):
             return None
         known = [constant_value(v) for v in operands]
         if any(k is None for k in known):
@@ -93,24 +112,46 @@ class _Simplify(Rewriter):
         return make_constant(np.asarray(result).astype(t.dtype.np)[()], t.dtype)
 
 
-def constant_value(v: Value) -> Any:
-    """The number that a constant is, or None."""
-    if v.op is None:
-        return None
-    if v.op.definition is spread:
-        return constant_value(v.op.operands[0])
-    return v.op.attrs["value"] if v.op.definition is constant else None
-
-
-def splat_value(v: Value) -> Any:
-    """The number that a constant or a tile full of it holds, or None."""
-    if v.op is not None and v.op.name == "tile_full":
-        return constant_value(v.op.operands[0])
-    return constant_value(v)
+Rule = Callable[[_Simplify, Op, tuple[Value, ...]], Value | None]
 
 
 def _same_type(op: Op, v: Value) -> Value | None:
     return v if v.type == op.result.type else None
+
+
+def _is_int(v: Value) -> bool:
+    return isinstance(v.type, (ScalarType, TileType)) and v.type.dtype.is_int
+
+
+# --- S2 and S4
+
+
+def _add(self: _Simplify, op: Op, operands: tuple[Value, ...]) -> Value | None:
+    x, y = operands
+    if _is_int(x):
+        if splat_value(y) == 0:
+            return _same_type(op, x)
+        return _same_type(op, y) if splat_value(x) == 0 else None
+    return _accumulate(self, op, operands)
+
+
+def _accumulate(self: _Simplify, op: Op, operands: tuple[Value, ...]) -> Value | None:
+    """S4; the product must be made in the same turn of every loop, or it would be made more often."""
+    for old, product, other in zip(op.operands, operands, reversed(operands), strict=True):
+        made = product.op
+        if (
+            made is not None
+            and made.name == "tile_matmul"
+            and self.uses.get(old) == 1
+            and made in self.builder.block.ops
+        ):
+            result: Value = REGISTRY["tile_matmul_add"](*made.operands, other)
+            return result
+    return None
+
+
+def _minus(self: _Simplify, op: Op, operands: tuple[Value, ...]) -> Value | None:
+    return _same_type(op, operands[0]) if is_zero(splat_value(operands[1])) else None
 
 
 def _times(self: _Simplify, op: Op, operands: tuple[Value, ...]) -> Value | None:
@@ -120,30 +161,56 @@ def _times(self: _Simplify, op: Op, operands: tuple[Value, ...]) -> Value | None
     return _same_type(op, y) if op.name == "mul" and splat_value(x) == 1 else None
 
 
-def _minus(self: _Simplify, op: Op, operands: tuple[Value, ...]) -> Value | None:
-    x, y = operands
-    zero = splat_value(y)
-    return _same_type(op, x) if zero == 0 and not (isinstance(zero, float) and np.signbit(zero)) else None
+def _logic(neutral: bool) -> Rule:
+    """`and` (neutral: true) or `or` (neutral: false) of bools, one of them known."""
+
+    def rule(self: _Simplify, op: Op, operands: tuple[Value, ...]) -> Value | None:
+        for known, other in (operands, reversed(operands)):
+            value = splat_value(known)
+            if isinstance(value, bool):
+                return _same_type(op, other if value is neutral else known)
+        return None
+
+    return rule
 
 
-def _add(self: _Simplify, op: Op, operands: tuple[Value, ...]) -> Value | None:
-    """S4."""
-    for old, product, other in zip(op.operands, operands, reversed(operands), strict=True):
-        if product.op is not None and product.op.name == "tile_matmul" and self.uses.get(old) == 1:
-            result: Value = REGISTRY["tile_matmul_add"](*product.op.operands, other)
-            return result
-    return None
+def _invert(self: _Simplify, op: Op, operands: tuple[Value, ...]) -> Value | None:
+    inner = operands[0].op
+    return inner.operands[0] if inner is not None and inner.name == "invert" else None
+
+
+def _where(self: _Simplify, op: Op, operands: tuple[Value, ...]) -> Value | None:
+    condition, x, y = operands
+    if x is y:
+        return _same_type(op, x)
+    known = splat_value(condition)
+    return None if known is None else _same_type(op, x if known else y)
+
+
+# --- S3
 
 
 def _transpose(self: _Simplify, op: Op, operands: tuple[Value, ...]) -> Value | None:
     axes, inner = op.attrs["axes"], operands[0].op
     if axes == tuple(range(len(axes))):
         return operands[0]
-    if inner is not None and inner.name == "tile_transpose":
+    if inner is None:
+        return None
+    if inner.name == "tile_full":
+        return _fill(inner, op)
+    if inner.name == "tile_transpose":
         both = tuple(inner.attrs["axes"][a] for a in axes)
+        if both == tuple(range(len(both))):
+            return inner.operands[0]
         result: Value = REGISTRY["tile_transpose"](inner.operands[0], axes=both)
-        return inner.operands[0] if both == tuple(range(len(both))) else result
+        return result
     return None
+
+
+def _fill(inner: Op, op: Op) -> Value:
+    """A view of a fill is a fill."""
+    result: Value = REGISTRY["tile_full"](inner.operands[0], shape=op.result.type.shape)  # type: ignore[union-attr]
+    return result
 
 
 def _same_view(self: _Simplify, op: Op, operands: tuple[Value, ...]) -> Value | None:
@@ -152,12 +219,11 @@ def _same_view(self: _Simplify, op: Op, operands: tuple[Value, ...]) -> Value | 
 
 def _reshape(self: _Simplify, op: Op, operands: tuple[Value, ...]) -> Value | None:
     inner = operands[0].op
-    if operands[0].type == op.result.type:
-        return operands[0]
-    if inner is not None and inner.name == "tile_full":
-        full: Value = REGISTRY["tile_full"](inner.operands[0], shape=op.attrs["shape"])
-        return full
-    if inner is not None and inner.name == "tile_reshape":
+    if operands[0].type == op.result.type or inner is None:
+        return _same_type(op, operands[0])
+    if inner.name == "tile_full":
+        return _fill(inner, op)
+    if inner.name == "tile_reshape":
         result: Value = REGISTRY["tile_reshape"](inner.operands[0], shape=op.attrs["shape"])
         return result
     return None
@@ -166,17 +232,32 @@ def _reshape(self: _Simplify, op: Op, operands: tuple[Value, ...]) -> Value | No
 def _broadcast(self: _Simplify, op: Op, operands: tuple[Value, ...]) -> Value | None:
     inner = operands[0].op
     if inner is not None and inner.name == "tile_full":
-        full: Value = REGISTRY["tile_full"](inner.operands[0], shape=op.attrs["shape"])
-        return full
+        return _fill(inner, op)
     return _same_type(op, operands[0])
 
 
-_RULES = {
-    "mul": _times,
-    "sub": _minus,
+def _slice(self: _Simplify, op: Op, operands: tuple[Value, ...]) -> Value | None:
+    """A whole slice is the tile: its starts can only be zero. A slice of a fill is a fill, if it cannot raise."""
+    inner = operands[0].op
+    if may_raise(op):
+        return None
+    if inner is not None and inner.name == "tile_full":
+        return _fill(inner, op)
+    return _same_type(op, operands[0]) if all(s == 1 for s in op.attrs["steps"]) else None
+
+
+_RULES: dict[str, Rule] = {
     "add": _add,
+    "sub": _minus,
+    "mul": _times,
+    "div": _times,
+    "bit_and": _logic(True),
+    "bit_or": _logic(False),
+    "invert": _invert,
+    "where": _where,
     "astype": _same_view,
     "tile_transpose": _transpose,
     "tile_reshape": _reshape,
     "tile_broadcast": _broadcast,
+    "tile_slice": _slice,
 }
