@@ -191,7 +191,7 @@ def _clamp_lower(e: Emitter, x: Reg, low: Reg, high: Reg) -> Reg:
 
 @op(elementwise=dt.SCALARS)
 def where(condition: Operand, x: Operand, y: Operand) -> Operand:
-    """`x` where the condition (a bool) holds, else `y`. Both sides are evaluated.
+    """`x` where the condition (a bool, or an integer that is not zero) holds, else `y`. Both sides are evaluated.
 
     Gradient: ct for the side that is taken, 0 for the other, whatever that other side is.
     """
@@ -240,7 +240,10 @@ def choose(condition: Any, x: Any, y: Any) -> Any:
 
 
 def _condition(x: Any) -> Any:
-    return x if isinstance(x, Value) else constant(x)
+    """The condition as a bool; an integer asks whether it differs from zero, as in Warp."""
+    value = x if isinstance(x, Value) else constant(x)
+    dtype = dtype_of(value)
+    return ne(value, 0) if dtype is not None and dtype.is_int else value
 
 
 def _side(x: Any, dtype: Any) -> Value:
