@@ -22,7 +22,9 @@ def elementwise_samples(definition, rng):
         for shape in ((3, 19), ()):
             args = [draw(definition, d, shape, rng) for _ in range(count)]
             if definition.name in ("floordiv", "mod") and d.is_int:
-                args[1] = np.where(np.equal(args[1], 0), 1, args[1]).astype(d.np)[()]  # zero raises; see test_arithmetic
+                args[1] = np.where(np.equal(args[1], 0), 1, args[1]).astype(d.np)[
+                    ()
+                ]  # zero raises; see test_arithmetic
             yield Sample(tuple(args))
 
 

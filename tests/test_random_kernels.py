@@ -57,7 +57,9 @@ def block(draw: Any, depth: int, indent: str) -> list[str]:
     """A few statements."""
     lines: list[str] = []
     for _ in range(draw(st.integers(1, 3))):
-        kind = draw(st.sampled_from(("assign", "assign", "update", "if", "for", "while") if depth else ("assign", "update")))
+        kind = draw(
+            st.sampled_from(("assign", "assign", "update", "if", "for", "while") if depth else ("assign", "update"))
+        )
         name, a, b = (draw(st.sampled_from(NAMES)) for _ in range(3))
         if kind == "assign":
             lines.append(f"{indent}{name} = {draw(st.sampled_from(EXPRESSIONS)).format(a=a, b=b)}")
@@ -145,8 +147,12 @@ def test_devices_and_gradients_agree(text: str, n: int, seed: int) -> None:
     expected = run(kernel, x, n, "interpret")
     np.testing.assert_allclose(run(kernel, x, n, "cpu"), expected, rtol=1e-9, atol=1e-9)
     h = 1e-6
-    difference = np.sum((run(kernel, x + h * direction, n, "cpu") - run(kernel, x - h * direction, n, "cpu")) * weights) / (2 * h)
-    closer = np.sum((run(kernel, x + h / 4 * direction, n, "cpu") - run(kernel, x - h / 4 * direction, n, "cpu")) * weights) / (h / 2)
+    difference = np.sum(
+        (run(kernel, x + h * direction, n, "cpu") - run(kernel, x - h * direction, n, "cpu")) * weights
+    ) / (2 * h)
+    closer = np.sum(
+        (run(kernel, x + h / 4 * direction, n, "cpu") - run(kernel, x - h / 4 * direction, n, "cpu")) * weights
+    ) / (h / 2)
     for device in ("interpret", "cpu"):
         found = np.sum(gradient(kernel, x, n, weights, device) * direction)
         if abs(difference - closer) < 1e-4 * max(1, abs(difference)):  # no kink between the points

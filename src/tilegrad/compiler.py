@@ -100,7 +100,7 @@ def execute(kernel: Kernel, args: Sequence[Any], grid: tuple[int, ...], device: 
         raise LaunchError(f"unknown device {device!r}", help='devices are "cpu" and "interpret"')
 
 
-def compile_and_run(kernel: Kernel, args: Sequence[np.ndarray | np.generic], grid: tuple[int, ...], device: str) -> None:
+def compile_and_run(kernel: Kernel, args: Sequence[Any], grid: tuple[int, ...], device: str) -> None:
     """`execute` after a fresh compilation."""
     if device == "cpu":
         launch(compile_kernel(kernel), args, grid)

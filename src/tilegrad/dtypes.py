@@ -103,6 +103,11 @@ def as_dtype(spec: Any) -> DType | None:
         return None
 
 
+def of_array(x: Any) -> DType:
+    """The DType of a NumPy array or scalar that tilegrad made or has checked."""
+    return _BY_NUMPY[x.dtype]
+
+
 def of_literal(value: bool | int | float) -> DType:
     """The type a Python number has when nothing else decides: bool, int32 (int64 if it must), float32."""
     if isinstance(value, bool):

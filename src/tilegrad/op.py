@@ -94,7 +94,7 @@ def _operands(body: Callable[..., Any]) -> tuple[tuple[OperandKind, ...], Operan
             if p.default is not p.empty:
                 defaults[p.name] = p.default
             continue
-        kind = _KINDS[p.annotation] if p.annotation in _KINDS else "value"
+        kind = _KINDS.get(p.annotation, "value")
         if p.kind is p.VAR_POSITIONAL:
             variadic = kind
         else:
@@ -203,7 +203,8 @@ def _literal(definition: OpDef, x: Any, dtype: DType | None) -> Value:
 def _spread(v: Value, shape: tuple[int, ...]) -> Value:
     if isinstance(v.type, TileType):
         return v if v.type.shape == shape else REGISTRY["tile_broadcast"](v, shape=shape)
-    return REGISTRY["tile_full"](v, shape=shape)  # type: ignore[no-any-return]
+    full: Value = REGISTRY["tile_full"](v, shape=shape)
+    return full
 
 
 def constant(value: Any, dtype: DType | None = None) -> Value:

@@ -18,7 +18,7 @@ from tilegrad.ad import differentiate
 from tilegrad.ir.builder import Builder
 from tilegrad.ir.core import Block, Kernel, Value
 from tilegrad.ir.opdef import OpDef
-from tilegrad.ir.types import ArrayType, ScalarType, TileType, Type
+from tilegrad.ir.types import ArrayType, ScalarType, TileType, Type, dtype_of
 from tilegrad.op import REGISTRY, Sample, infer_types
 from tilegrad.ops.control import finish
 
@@ -53,7 +53,7 @@ def one_op_kernel(definition: OpDef, sample: Sample, keep_results: bool = True) 
     types = [ArrayType(_dtype(a), a.ndim, True) for a in arrays]
     operand_types = tuple(_operand_type(kind, a) for kind, a in zip(kinds, arrays, strict=True))
     results = infer_types(definition, operand_types, {**definition.defaults, **sample.attrs}) if keep_results else ()
-    outs = [ArrayType(t.dtype, t.ndim if isinstance(t, TileType) else 1, True) for t in results]  # type: ignore[union-attr]
+    outs = [ArrayType(dtype_of(t), t.ndim if isinstance(t, TileType) else 1, True) for t in results]
     params = tuple(Value(t, f"p{i}", index=i) for i, t in enumerate([*types, *outs]))
     builder = Builder(Block(params))
     with builder.active():
@@ -106,7 +106,7 @@ def run_one(definition: OpDef, sample: Sample, device: str) -> tuple[list[Any], 
     """The results of an op on a device, and its array operands as the op left them."""
     case = one_op_kernel(definition, sample)
     arrays = [np.array(_as_array(x)) for x in sample.args]
-    outs = [np.zeros(t.shape if isinstance(t, TileType) else (1,), t.dtype.np) for t in case.outputs]  # type: ignore[union-attr]
+    outs = [np.zeros(t.shape if isinstance(t, TileType) else (1,), dtype_of(t).np) for t in case.outputs]
     compiler.execute(case.kernel, [*arrays, *outs], (1,), device)
     return outs, [a for k, a in enumerate(arrays) if operand_kind(definition, k) == "array"]
 
@@ -129,7 +129,7 @@ def check_op(definition: OpDef, sample: Sample, devices: Sequence[str] = ("inter
     results, arrays = run_body(definition, sample)
     case = one_op_kernel(definition, sample)
     for t, x in zip(case.outputs, results, strict=True):
-        assert not isinstance(t, (ArrayType,)) and x.dtype == t.dtype.np, f"{definition.name}: {t} but {x.dtype}"  # type: ignore[union-attr]
+        assert x.dtype == dtype_of(t).np, f"{definition.name}: {t} but {x.dtype}"
         assert not isinstance(t, TileType) or x.shape == t.shape, f"{definition.name}: {t} but shape {x.shape}"
     for device in devices:
         got, got_arrays = run_one(definition, sample, device)
@@ -164,7 +164,7 @@ def check_gradient(definition: OpDef, sample: Sample, device: str = "interpret",
     # the old value of an atomic update that other blocks share has no gradient: AD refuses it
     case = one_op_kernel(definition, sample, keep_results=definition.effect != "atomic")
     arrays = [np.array(_as_array(x)) for x in sample.args]
-    outs = [np.zeros(t.shape if isinstance(t, TileType) else (1,), t.dtype.np) for t in case.outputs]  # type: ignore[union-attr]
+    outs = [np.zeros(t.shape if isinstance(t, TileType) else (1,), dtype_of(t).np) for t in case.outputs]
     values = [*arrays, *outs]
     wrt = [a.dtype == np.float64 for a in values]
     written = [k for k in range(len(values)) if k >= len(arrays) or _is_written(definition, k)]

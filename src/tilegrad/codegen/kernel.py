@@ -21,7 +21,7 @@ from tilegrad.codegen.registers import Target
 from tilegrad.codegen.targets.cpu import CpuEmitter
 from tilegrad.emit import ArrayRef, Buffer, Reg
 from tilegrad.ir.core import Kernel, Op, Value
-from tilegrad.ir.types import ArrayType, ScalarType, StackType, TileType
+from tilegrad.ir.types import ArrayType, ScalarType, StackType, TileType, dtype_of
 from tilegrad.schedule.stages import Schedule
 
 #: Byte offsets in the thread's context.
@@ -129,7 +129,7 @@ class KernelLowering(Nests):
             e.store_scalar(self.held, e.const(1, dt.int64), None)
             return []
 
-        e.branch(held, lambda: [], wait)
+        e.branch(held, list, wait)
 
     # --- stacks -----------------------------------------------------------------------------------------------------
     def _run_stack(self, op: Op) -> Any:
@@ -186,7 +186,7 @@ class KernelLowering(Nests):
                 e.copy(self.buffer(v), Buffer(v.type.dtype, here, v.type.shape))
                 results.append(None)
             else:
-                results.append(e.load_scalar(here, v.type.dtype, None, None))  # type: ignore[union-attr]
+                results.append(e.load_scalar(here, dtype_of(v.type), None, None))
             offset += _item_bytes(v)
         return results
 

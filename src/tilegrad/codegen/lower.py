@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, cast
 
 from tilegrad import dtypes as dt
 from tilegrad.codegen.memory import MemoryEmitter
@@ -17,7 +17,7 @@ from tilegrad.codegen.registers import apply_elementwise
 from tilegrad.diagnostics import CompilerBug
 from tilegrad.emit import ArrayRef, Buffer, Coord, Index, Reg
 from tilegrad.ir.core import Block, Kernel, Op, Value
-from tilegrad.ir.types import ArrayType, TileType, is_varying
+from tilegrad.ir.types import ArrayType, TileType, dtype_of, is_varying, shape_of
 from tilegrad.ops.control import constant, for_, if_, map_, pop, push, spread, stack, while_
 from tilegrad.schedule.facts import is_pure
 from tilegrad.schedule.stages import Control, Group, Lanes, Scalar, Schedule, Stage, Whole, in_register, stored_type
@@ -35,11 +35,11 @@ class TileSource:
 
     @property
     def dtype(self) -> dt.DType:
-        return self.value.type.dtype  # type: ignore[union-attr]
+        return dtype_of(self.value.type)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.value.type.shape  # type: ignore[union-attr]
+        return shape_of(self.value.type)
 
     def at(self, index: Index) -> Reg:
         return self.lowering.element(self.value, index)
@@ -140,18 +140,18 @@ class Lowering:
             if found is None:
                 found = self.e.load(self.buffer(v), index)
                 self.bind(key, found)
-            return found  # type: ignore[no-any-return]
+            return cast(Reg, found)
         if in_register(v):
             found = self.known(v)
             if found is not None:
-                return found  # type: ignore[no-any-return]
+                return cast(Reg, found)
         key = (v, _key(index))
         found = self.known(key)
         if found is None:
             assert v.op is not None
             found = self._point(v.op, v, index)
             self.bind(key, found)
-        return found  # type: ignore[no-any-return]
+        return cast(Reg, found)
 
     def _point(self, op: Op, v: Value, index: Index) -> Reg:
         if op.definition is map_:
@@ -163,7 +163,7 @@ class Lowering:
                 regs = [self.element(x, index) if isinstance(x.type, TileType) else self.reg(x) for x in op.operands]
                 return apply_elementwise(self.e, op.definition, regs, op.attrs)
             with self.guarded() if op.definition.effect == "read" else nullcontext():
-                return op.definition.lower(self.e, index, *self._operands(op), **op.attrs)  # type: ignore[misc, no-any-return]
+                return cast(Reg, op.definition.lowered(self.e, index, *self._operands(op), **op.attrs))
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
@@ -221,11 +221,11 @@ class Lowering:
                 return apply_elementwise(self.e, definition, [self.reg(x) for x in op.operands], op.attrs)
             if definition.cls == "block":
                 outs: list[Any] = []
-                definition.lower(self.e, outs, *self._whole_operands(op), **op.attrs)  # type: ignore[misc]
+                definition.lowered(self.e, outs, *self._whole_operands(op), **op.attrs)
                 return outs[0]
             if definition.cls == "point":
-                return definition.lower(self.e, self.lane_index, *self._operands(op), **op.attrs)  # type: ignore[misc]
-            return definition.lower(self.e, *self._operands(op), **op.attrs)  # type: ignore[misc]
+                return definition.lowered(self.e, self.lane_index, *self._operands(op), **op.attrs)
+            return definition.lowered(self.e, *self._operands(op), **op.attrs)
 
     # --- ops that only the code generator can lower -----------------------------------------------------------------
     def _run_lane_id(self, op: Op) -> Reg:
@@ -314,7 +314,7 @@ class Lowering:
     def _whole(self, op: Op) -> None:
         with self.scope(), self._located(op):
             outs: list[Any] = [self.buffer(v) for v in op.results if isinstance(v.type, TileType)]
-            op.definition.lower(self.e, outs, *self._whole_operands(op), **op.attrs)  # type: ignore[misc]
+            op.definition.lowered(self.e, outs, *self._whole_operands(op), **op.attrs)
         self._forget_memory()
         if op.results and not isinstance(op.results[0].type, TileType):
             self.bind(op.result, outs[-1])
@@ -485,7 +485,7 @@ class Lowering:
         with e.masked(mask):
             active = e.mask
             assert active is not None
-            zeros = [e.splat(e.zero(v.type.dtype)) for v in op.results]  # type: ignore[union-attr]
+            zeros = [e.splat(e.zero(dtype_of(v.type))) for v in op.results]
             return e.branch(e.any(active), lambda: [e.splat(r) for r in self._scoped(block)], lambda: zeros)
 
     def _lane_for(self, op: Op) -> list[Reg]:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tilegrad import dtypes as dt
-from tilegrad.codegen.registers import RegisterEmitter
+from tilegrad.codegen.registers import RegisterEmitter, Target
 from tilegrad.diagnostics import Loc
 from tilegrad.dtypes import DType
 from tilegrad.emit import ArrayRef, Buffer, Coord, Index, Reg
@@ -43,8 +43,8 @@ class MemoryEmitter(RegisterEmitter):
     #: lanes of the block in hand that are inside the grid
     lane_count: Reg
 
-    def __init__(self, *args: object, **kwargs: object) -> None:
-        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+    def __init__(self, target: Target | None = None) -> None:
+        super().__init__(target)
         self.sites: list[Site] = []
         #: vectors that are known to be base + step * lane, so that indices made of them give dense accesses
         self.affine: dict[str, tuple[Reg, int]] = {}
@@ -392,9 +392,9 @@ class MemoryEmitter(RegisterEmitter):
                         self.store_scalar(self.element_offset(self.error_ptr, dt.int64, None, k), v, None)
                 return []
 
-            return self.branch(self.compare("eq", first, self.const(0, dt.int64)), write, lambda: [])
+            return self.branch(self.compare("eq", first, self.const(0, dt.int64)), write, list)
 
-        self.branch(self.any(bad) if bad.width > 1 else bad, note, lambda: [])
+        self.branch(self.any(bad) if bad.width > 1 else bad, note, list)
 
     def bits(self, v: Reg) -> Reg:
         """A scalar's bits in 64, as the error record and the arguments of a launch hold them."""

@@ -109,7 +109,7 @@ class Nests(Lowering):
             self.bind_element(root, index, reg)
             return
         with self._located(root), self.guarded():
-            old = root.definition.lower(self.e, index, *self._operands(root), **root.attrs)  # type: ignore[misc]
+            old = root.definition.lowered(self.e, index, *self._operands(root), **root.attrs)
         if root.results and isinstance(old, Reg):
             if self.is_stored(root.result):
                 self.e.store(self.buffer(root.result), index, old)
@@ -209,7 +209,7 @@ class Nests(Lowering):
             e.points(buffer.shape, lambda index: e.store(buffer, index, zero), e.vector_width)
             return []
 
-        e.branch(full, lambda: [], clear)
+        e.branch(full, list, clear)
 
 
 def _takes(op: Op) -> bool:
@@ -239,7 +239,7 @@ class _FoldNest:
         self.folds: list[Fold] = []
         for op in stage.folds:
             types = [v.type for v in op.operands]
-            self.folds.append(op.definition.lower(self.e, *types, **op.attrs))  # type: ignore[misc]
+            self.folds.append(op.definition.lowered(self.e, *types, **op.attrs))
         self.results: list[Reg] = []
 
     def emit(self) -> list[Reg]:

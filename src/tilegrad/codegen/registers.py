@@ -11,7 +11,7 @@ import math
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -457,7 +457,7 @@ class RegisterEmitter(Emitter):
         if mask is None:
             write()
         else:
-            self.branch(mask, write, lambda: [])
+            self.branch(mask, write, list)
 
     def load_vector(self, ptr: str, dtype: DType, mask: Reg | None, fill: Reg | None) -> Reg:
         """A vector of adjacent elements."""
@@ -634,10 +634,9 @@ def _overload_memory(dtype: DType, width: int) -> str:
 
 def apply_elementwise(e: RegisterEmitter, definition: OpDef, regs: Sequence[Reg], attrs: dict[str, Any]) -> Reg:
     """Lower an elementwise op; 16-bit floats are widened first and the result is rounded once."""
-    assert definition.lower is not None
     half = next((r.dtype for r in regs if r.dtype.is_half), None)
     if half is None or definition.name == "astype":
-        return definition.lower(e, *regs, **attrs)  # type: ignore[no-any-return]
+        return cast(Reg, definition.lowered(e, *regs, **attrs))
     wide = [e.cast(r, dt.float32) if r.dtype.is_half else r for r in regs]
-    result: Reg = definition.lower(e, *wide, **attrs)
+    result: Reg = definition.lowered(e, *wide, **attrs)
     return e.cast(result, half) if result.dtype is dt.float32 else result

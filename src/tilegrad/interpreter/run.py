@@ -91,8 +91,20 @@ def _run_block(block: Block, frame: _Frame) -> list[Any]:
         try:
             _run_op(op, frame)
         except TilegradError as error:
+            error.label = error.label or _array_of(op, frame)
             raise error.at(op.loc)
     return [frame.get(v) for v in block.yields]
+
+
+def _array_of(op: Op, frame: _Frame) -> str:
+    """Which array an op works on, for messages: the parameter that the user named, and its shape."""
+    for v in op.operands:
+        if isinstance(v.type, ArrayType):
+            shape = frame.get(v).shape
+            while v.op is not None:
+                v = v.op.operands[0]
+            return f"{op.name} of `{v.name}`, shape {shape}" if v.name else f"shape {shape}"
+    return ""
 
 
 def _run_op(op: Op, frame: _Frame) -> None:
@@ -102,10 +114,21 @@ def _run_op(op: Op, frame: _Frame) -> None:
     elif op.name in _PLACES:
         results = [op.definition.body(**op.attrs)[frame.lanes]]
     else:
-        result = op.definition.body(*(frame.get(v) for v in op.operands), **op.attrs)
+        result = op.definition.body(*_operands(op, frame), **op.attrs)
         results = list(result) if len(op.results) > 1 else [result]
     for v, x in zip(op.results, results, strict=False):
         frame.set(v, x)
+
+
+def _operands(op: Op, frame: _Frame) -> list[Any]:
+    """The operands of a plain op; all scalars become one per lane if one of them is."""
+    values = [frame.get(v) for v in op.operands]
+    if op.definition.elementwise is not None or not any(is_varying(v.type) for v in op.operands):
+        return values
+    return [
+        np.broadcast_to(x, (frame.count,)) if isinstance(v.type, ScalarType) else x
+        for v, x in zip(op.operands, values, strict=True)
+    ]
 
 
 # --- branches ---------------------------------------------------------------------------------------------------------

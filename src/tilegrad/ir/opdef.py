@@ -65,6 +65,11 @@ class OpDef:
     def __repr__(self) -> str:
         return f"<op {self.name}>"
 
+    def lowered(self, *args: Any, **attrs: Any) -> Any:
+        """Call the lowering, which every op but the control ops has."""
+        assert self.lower is not None, f"{self.name} has no lowering"
+        return self.lower(*args, **attrs)
+
     def __call__(self, *operands: Any, **attrs: Any) -> Any:
         """Emit the op into the kernel that is being built, or run the body on plain arrays when none is."""
         return CALL(self, operands, attrs)

@@ -70,6 +70,18 @@ class StackType:
 Type = ScalarType | TileType | ArrayType | StackType
 
 
+def dtype_of(t: Type) -> DType:
+    """The element type of a scalar, tile or array."""
+    assert not isinstance(t, StackType)
+    return t.dtype
+
+
+def shape_of(t: Type) -> tuple[int, ...]:
+    """The shape of a tile."""
+    assert isinstance(t, TileType)
+    return t.shape
+
+
 def is_varying(t: Type) -> bool:
     """Whether the value may differ between the lanes of a block."""
     return isinstance(t, (ScalarType, StackType)) and t.varying

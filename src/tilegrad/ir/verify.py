@@ -2,7 +2,8 @@
 
     V1 a value is defined before it is used, in the same block or one around it
     V2 a block ends in `yield`, and only there
-    V3 result types are what the op infers from its operands and attributes
+    V3 result types are what the op infers from its operands and attributes; the operands of an elementwise op are
+       all scalars, or all tiles of one shape
     V4 yields, carried values, arguments and results of a region op have the types that its form asks for
     V5 lane code holds no cooperative op, makes no tile, and hands on varying values only
     V6 a map's region reads nothing that differs between lanes, as its lanes are the elements
@@ -62,8 +63,8 @@ class _Verifier:
 
     def block(self, block: Block) -> None:
         """Check a block; what it defines is unknown afterwards."""
-        outer = set(self.known)
-        self.known.update(block.args)
+        outer = self.known
+        self.known = outer.union(block.args)
         self.require(bool(block.ops) and block.ops[-1].name == "yield", "V2", "the block does not end in a yield")
         for op in block.ops:
             self.op = op
@@ -85,6 +86,9 @@ class _Verifier:
             self.types(op)
 
     def types(self, op: Op) -> None:
+        if op.definition.elementwise is not None:
+            shapes = {v.type.shape if isinstance(v.type, TileType) else None for v in op.operands}
+            self.require(len(shapes) == 1, "V3", "the operands of an elementwise op are not of one shape")
         try:
             wanted = self.infer(op.definition, tuple(v.type for v in op.operands), op.attrs)
         except TilegradError as error:

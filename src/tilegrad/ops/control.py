@@ -25,7 +25,7 @@ from tilegrad.dtypes import DType
 from tilegrad.ir import builder as ir_builder
 from tilegrad.ir.builder import Builder
 from tilegrad.ir.core import Block, Op, Value
-from tilegrad.ir.types import ScalarType, StackType, TileType, Type, is_varying
+from tilegrad.ir.types import ScalarType, StackType, TileType, Type, dtype_of, is_varying, shape_of
 from tilegrad.op import Operand, Scalar, Tile, infer, op
 
 
@@ -180,7 +180,7 @@ def build_for(
     varying = any(is_varying(v.type) for v in (start, stop, step))
 
     def build(types: tuple[Type, ...]) -> tuple[Block, tuple[Value, ...]]:
-        with builder.region(ScalarType(start.type.dtype, varying), *types) as block:  # type: ignore[union-attr]
+        with builder.region(ScalarType(dtype_of(start.type), varying), *types) as block:
             return block, tuple(body(*block.args))
 
     init, (block,), types = _settle(builder, init, lambda types: _one(build(types)), varying)
@@ -228,11 +228,11 @@ def _settle(
 def build_map(tiles: Sequence[Value], body: Callable[..., Sequence[Value]]) -> tuple[Value, ...]:
     """`map_` whose region is built by body(*elements); elements are varying scalars, one per tile."""
     builder = _builder()
-    shape = tiles[0].type.shape  # type: ignore[union-attr]
-    with builder.region(*(ScalarType(t.type.dtype, varying=True) for t in tiles)) as block:  # type: ignore[union-attr]
+    shape = shape_of(tiles[0].type)
+    with builder.region(*(ScalarType(dtype_of(t.type), varying=True) for t in tiles)) as block:
         values = tuple(body(*block.args))
         finish(builder, values)
-    types = tuple(TileType(v.type.dtype, shape) for v in values)  # type: ignore[union-attr]
+    types = tuple(TileType(dtype_of(v.type), shape) for v in values)
     return builder.insert(map_, tuple(tiles), {}, (block,), types).results
 
 

@@ -39,7 +39,7 @@ def _product_type(a: TileType, b: TileType) -> TileType:
 
 
 def _wide(x: Any) -> Any:
-    return x.astype(np.float32) if dt.as_dtype(x.dtype).is_half else x  # type: ignore[union-attr]
+    return x.astype(np.float32) if dt.of_array(x).is_half else x
 
 
 @op(cls="block", cooperative=True)

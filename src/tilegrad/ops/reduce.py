@@ -95,8 +95,7 @@ def tile_sum(t: Tile, *, axes: tuple[int, ...], keepdims: bool = False) -> Tile:
     int16 give int32 (unsigned: uint32).
     Gradient: the cotangent, repeated along the summed axes.
     """
-    dtype = dt.as_dtype(t.dtype)
-    assert dtype is not None
+    dtype = dt.of_array(t)
     carrier = np.float64 if dtype.is_float and not dtype.is_half else dt.accumulator(dtype).np
     total = np.sum(np.asarray(t).astype(carrier), axis=axes, dtype=carrier)
     return _shaped(np.asarray(total).astype(dt.sum_dtype(dtype).np), t, axes, keepdims)
@@ -218,7 +217,7 @@ def _arg(name: str) -> OpDef:
         kept = [k for k in range(np.ndim(t)) if k not in axes]
         rows = np.transpose(t, (*kept, *axes)).reshape(*(t.shape[k] for k in kept), -1)
         missing = np.not_equal(rows, rows)
-        values = np.asarray(rows).astype(np.float64) if dt.as_dtype(t.dtype).is_half else np.asarray(rows)  # type: ignore[union-attr]
+        values = np.asarray(rows).astype(np.float64) if dt.of_array(t).is_half else np.asarray(rows)
         if propagate_nan and missing.any():
             found = np.where(missing.any(-1), missing.argmax(-1), _nan_arg(values, missing, name))
         else:

@@ -8,11 +8,12 @@ Does not place tiles in memory (see `storage`) and does not know any target.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tilegrad.ir.core import Block, Kernel, Op, Value
-from tilegrad.ir.types import ArrayType, ScalarType, TileType, is_varying
+from tilegrad.ir.types import ArrayType, ScalarType, TileType, is_varying, shape_of
 from tilegrad.ops.control import for_, if_, map_, push, while_, yield_
 from tilegrad.schedule.facts import Access, Facts, is_lane_code, is_pure, needs_block
 from tilegrad.schedule.stages import Control, Group, Lanes, Scalar, Stage, Whole, in_register
@@ -106,7 +107,9 @@ class Planner:
         return bool(self.work[v]) and any(self._is_widening(u) for u in users)
 
     def _is_widening(self, user: Op) -> bool:
-        return user.definition.name == "tile_broadcast" and user.result.type.size > user.operands[0].type.size  # type: ignore[union-attr]
+        if user.definition.name != "tile_broadcast":
+            return False
+        return math.prod(shape_of(user.result.type)) > math.prod(shape_of(user.operands[0].type))
 
     def _read_out_of_order(self, v: Value) -> bool:
         return any(u.definition.view for u in self.facts.uses(v))
@@ -156,7 +159,9 @@ class Planner:
     def _collect_op(self, op: Op, identity: bool, needs: Needs, whole: bool) -> None:
         if op.definition.effect in ("read", "write", "atomic"):
             needs.accesses += [(a, identity) for a in self.facts.accesses(op)]
-        here = identity and not op.definition.view and op.definition is not map_ or (identity and op.definition is map_)
+        here = (identity and not op.definition.view and op.definition is not map_) or (
+            identity and op.definition is map_
+        )
         for x in op.operands:
             self._collect(x, here, needs, whole)
         for region in op.regions:
@@ -218,7 +223,9 @@ class _BlockPlanner:
             self._store_lane_values(op.operands)
         elif definition.cls in ("fold", "sink"):
             self._add_root(op)
-        elif definition is map_ or any(isinstance(v.type, TileType) for v in op.results) and definition.cls == "point":
+        elif definition is map_ or (
+            any(isinstance(v.type, TileType) for v in op.results) and definition.cls == "point"
+        ):
             for v in op.results:
                 if v in self.planner.stored and definition.name != "tile_reshape":
                     self._add_root(v)

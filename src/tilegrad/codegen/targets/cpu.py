@@ -143,5 +143,5 @@ class CpuEmitter(MemoryEmitter):
             self.store_scalar(capacity_at, doubled, None)
             return []
 
-        self.branch(self.compare("gt", needed, capacity), grow, lambda: [])
+        self.branch(self.compare("gt", needed, capacity), grow, list)
         return self.load_ptr(record, 0)
