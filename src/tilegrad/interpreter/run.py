@@ -92,7 +92,8 @@ def _run_block(block: Block, frame: _Frame) -> list[Any]:
             _run_op(op, frame)
         except TilegradError as error:
             error.label = error.label or _array_of(op, frame)
-            raise error.at(op.loc)
+            error.at(op.loc)
+            raise
     return [frame.get(v) for v in block.yields]
 
 
@@ -204,7 +205,7 @@ def _while(op: Op, frame: _Frame) -> list[Any]:
         _turn_of_lanes(block, frame, lanes, [], carried)
 
 
-# --- maps, stacks, printing ---------------------------------------------------------------------------------------------
+# --- maps, stacks, printing -------------------------------------------------------------------------------------------
 
 
 def _map(op: Op, frame: _Frame) -> list[Any]:
