@@ -224,6 +224,8 @@ def _reshape(self: _Simplify, op: Op, operands: tuple[Value, ...]) -> Value | No
     if inner.name == "tile_full":
         return _fill(inner, op)
     if inner.name == "tile_reshape":
+        if inner.operands[0].type == op.result.type:
+            return inner.operands[0]
         result: Value = REGISTRY["tile_reshape"](inner.operands[0], shape=op.attrs["shape"])
         return result
     return None
