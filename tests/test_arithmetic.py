@@ -108,7 +108,9 @@ def test_shifts_out_of_range(d):
     for x, n in itertools.product(ends(d).tolist(), [0, 1, d.bits - 1, d.bits, min(d.bits + 1, d.max), d.max]):
         a, b = np.full(16, x, d.np), np.full(16, n, d.np)
         left = np.array(x).astype(object) << n if n < d.bits else 0
-        assert compiled(REGISTRY["lshift"], (d, d))(a, b)[0] == np.array(int(left) & (2**d.bits - 1), np.uint64).astype(d.np)
+        assert compiled(REGISTRY["lshift"], (d, d))(a, b)[0] == np.array(int(left) & (2**d.bits - 1), np.uint64).astype(
+            d.np
+        )
         assert compiled(REGISTRY["rshift"], (d, d))(a, b)[0] == int(x) >> n
 
 
@@ -127,7 +129,20 @@ def test_integer_power_wraps(d):
 def test_casts(source, target):
     x = ends(source)
     if source.is_float:
-        extra = [3e9, -3e9, 1e20, -1e20, 127.9, -128.9, 255.9, 65519.9, 65520, 1 + 2.0**-9, 1 + 2.0**-9 + 2.0**-30, 2.0**63]
+        extra = [
+            3e9,
+            -3e9,
+            1e20,
+            -1e20,
+            127.9,
+            -128.9,
+            255.9,
+            65519.9,
+            65520,
+            1 + 2.0**-9,
+            1 + 2.0**-9 + 2.0**-30,
+            2.0**63,
+        ]
         with np.errstate(all="ignore"):
             x = np.concatenate([x, np.array(extra).astype(source.np)])
     same(compiled(REGISTRY["astype"], (source,), dtype=target)(x), REGISTRY["astype"].body(x, dtype=target))
@@ -135,7 +150,13 @@ def test_casts(source, target):
 
 def test_casts_saturate_and_round_once():
     astype = REGISTRY["astype"]
-    assert astype(np.array([3e9, -3e9, np.nan, -1.5, 1e300]), dtype=dt.int32).tolist() == [2**31 - 1, -(2**31), 0, -1, 2**31 - 1]
+    assert astype(np.array([3e9, -3e9, np.nan, -1.5, 1e300]), dtype=dt.int32).tolist() == [
+        2**31 - 1,
+        -(2**31),
+        0,
+        -1,
+        2**31 - 1,
+    ]
     assert astype(np.array([-1.0, 300.0]), dtype=dt.uint8).tolist() == [0, 255]
     assert astype(np.array([300, -1]), dtype=dt.uint8).tolist() == [44, 255]
     assert astype(np.array([np.nan, 0.0, 1e-300]), dtype=dt.bool_).tolist() == [True, False, True]
@@ -263,7 +284,9 @@ def mixed(a: tg.array1d[tg.int32], out: tg.array1d[tg.int32]):
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_negative_power_of_an_integer_is_raised_by_the_launch(device):
     with pytest.raises(KernelValueError, match="an integer to a negative power"):
-        tg.launch(raised, dim=3, inputs=[np.array([1, 2, -1], np.int32)], outputs=[np.zeros(3, np.int32)], device=device)
+        tg.launch(
+            raised, dim=3, inputs=[np.array([1, 2, -1], np.int32)], outputs=[np.zeros(3, np.int32)], device=device
+        )
 
 
 @pytest.mark.parametrize(

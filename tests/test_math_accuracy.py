@@ -53,7 +53,11 @@ def arguments(dtype, rng, low=-math.inf, high=math.inf):
     x = [bits, rng.uniform(-2, 2, COUNT), rng.normal(0, 30, COUNT), rng.integers(-60, 60, 30)]
     x.append(math.pi / 2 * np.round(10.0 ** rng.uniform(0, 15, 60)))
     if np.isfinite(high):
-        x += [rng.uniform(low, high, COUNT), high - 10.0 ** -rng.uniform(0, 16, 60), low + 10.0 ** -rng.uniform(0, 40, 60)]
+        x += [
+            rng.uniform(low, high, COUNT),
+            high - 10.0 ** -rng.uniform(0, 16, 60),
+            low + 10.0 ** -rng.uniform(0, 40, 60),
+        ]
     near = np.array(NEAR)
     x.append(np.concatenate([s * near * (1 + k * 2.0**-22) for s in (1, -1) for k in (-1, 0, 1)]))
     with np.errstate(all="ignore"):
@@ -66,7 +70,11 @@ def ulp(exact, dtype):
     """The distance of neighbouring numbers at `exact`, an mpf."""
     info = np.finfo(dtype.np)
     smallest = int(math.log2(float(info.smallest_subnormal)))
-    return mp.mpf(2) ** max(int(mp.floor(mp.log(abs(exact), 2))) - info.nmant, smallest) if exact else mp.mpf(2) ** smallest
+    return (
+        mp.mpf(2) ** max(int(mp.floor(mp.log(abs(exact), 2))) - info.nmant, smallest)
+        if exact
+        else mp.mpf(2) ** smallest
+    )
 
 
 def error(y, exact, dtype):

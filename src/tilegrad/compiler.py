@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-import numpy as np
-
 from tilegrad import interpreter
 from tilegrad.codegen.kernel import Code, generate
 from tilegrad.codegen.registers import Target

@@ -40,7 +40,8 @@ class LaunchContext:
         return self.block_dim if self.tiled else min(self.block_dim, self.total - self.block * self.block_dim)
 
 
-context: ContextVar[LaunchContext] = ContextVar("context", default=LaunchContext((1,), 0, 1, True))
+#: where the interpreter is; ops that ask for it run only inside of the interpreter
+context: ContextVar[LaunchContext] = ContextVar("context")
 
 _INDEX = "the result is an index"
 

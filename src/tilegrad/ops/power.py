@@ -158,7 +158,8 @@ def pow_(x: Operand, y: Operand) -> Operand:
     """x ** y, as C's pow for floats: NaN for a negative x and a y that is not whole; 1 for y = 0 or x = 1.
 
     Integers wrap; an integer to a negative power raises KernelValueError at the launch (the result is then 0).
-    A literal y in -1, 1, 2, 3, 4, or any literal that is not negative beside an integer x, gives products.
+    A literal y in -1, 1, 2, 3, 4, or any literal that is not negative beside an integer x, gives products, and
+    0.5 the square root, as NumPy's operator does.
 
     Gradient: ct y x**(y - 1), which is 0 for y = 0; and ct out log(x), which is 0 for x = 0 and positive y, and NaN
     for negative x.
@@ -185,9 +186,13 @@ def _pow_lower(e: Emitter, x: Reg, y: Reg) -> Reg:
 @spelled(pow_)
 def power(x: Any, y: Any) -> Any:
     """x ** y; small whole literals become products."""
-    whole = isinstance(y, (int, float)) and not isinstance(y, bool) and float(y).is_integer()
+    literal = isinstance(y, (int, float)) and not isinstance(y, bool)
     dtype = dtype_of(x)
-    if not whole or dtype is None:
+    if not literal or dtype is None:
+        return pow_(x, y)
+    if dtype.is_float and y == 0.5:
+        return sqrt(x)
+    if isinstance(y, float) and not y.is_integer():
         return pow_(x, y)
     if dtype.is_int and y < 0:
         raise TypeMismatch(
@@ -235,12 +240,23 @@ def _integer_power(e: Emitter, x: Reg, y: Reg) -> Reg:
 
 
 def _float_power(e: Emitter, x: Reg, y: Reg) -> Reg:
+    """The power of positive finite numbers, and where a vector holds another number, C's rules for it."""
+    zero, inf = number(e, 0.0, x), number(e, math.inf, x)
+    result = _positive_power(e, e.abs(x), y)
+    usual = e.and_(e.and_(e.compare("gt", x, zero), e.compare("lt", x, inf)), e.compare("lt", e.abs(y), inf))
+    return e.branch(e.all(usual), lambda: [result], lambda: [_power_edges(e, x, y, result)])[0]
+
+
+def _power_edges(e: Emitter, x: Reg, y: Reg, result: Reg) -> Reg:
+    """x ** y for all x and y, given |x| ** y for the usual ones. Later rules win."""
     zero, one, inf = number(e, 0.0, x), number(e, 1.0, x), number(e, math.inf, x)
     a = e.abs(x)
+    extreme = e.or_(e.or_(e.compare("eq", a, zero), e.compare("eq", a, inf)), e.compare("eq", e.abs(y), inf))
+    grows = e.compare("eq", e.compare("gt", a, one), e.compare("gt", y, zero))
+    result = e.select(extreme, e.select(grows, inf, zero), result)
     whole = e.compare("eq", e.trunc(y), y)
     half = e.mul(y, number(e, 0.5, x))
     odd = e.and_(whole, e.compare("ne", e.trunc(half), half))
-    result = _positive_power(e, a, y)
     negative = e.compare("lt", e.copysign(one, x), zero)
     result = e.select(e.and_(negative, odd), e.neg(result), result)
     bad = e.and_(e.compare("lt", x, zero), e.and_(e.not_(whole), e.compare("ne", a, inf)))
@@ -251,16 +267,13 @@ def _float_power(e: Emitter, x: Reg, y: Reg) -> Reg:
 
 
 def _positive_power(e: Emitter, a: Reg, y: Reg) -> Reg:
-    """a ** y for a >= 0, infinities included."""
+    """a ** y for positive finite a and finite y."""
     f = format_of(a)
-    zero, inf = number(e, 0.0, a), number(e, math.inf, a)
     log_high, log_low = _log_pair(e, a)
-    edge = e.or_(e.compare("eq", a, zero), e.compare("eq", a, inf))
-    log_high = e.select(edge, e.select(e.compare("eq", a, zero), number(e, -math.inf, a), inf), log_high)
     high = e.mul(y, log_high)
     low = e.fma(y, log_low, e.fma(y, log_high, e.neg(high)))
     moderate = e.compare("lt", e.abs(high), number(e, 2 * f.exp_high, a))
-    return exp_scaled(e, high, e.select(moderate, low, zero))
+    return exp_scaled(e, high, e.select(moderate, low, number(e, 0.0, a)))
 
 
 def _log_pair(e: Emitter, a: Reg) -> Pair:

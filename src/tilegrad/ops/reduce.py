@@ -69,9 +69,9 @@ def _samples(dtypes: tuple[DType, ...]) -> Callable[[np.random.Generator], Itera
             t = rng.permutation(np.arange(35) % (2 if d.kind == "b" else 35)).reshape(5, 7).astype(d.np)
             for axes in ((0, 1), (0,), (1,)):
                 yield Sample((t,), {"axes": axes, "keepdims": False})
-        for shape, axes in _LARGER:
-            t = rng.permutation(math.prod(shape)).reshape(shape) / 7.0 - 3.0
-            yield Sample((t,), {"axes": axes, "keepdims": len(axes) > 1})
+        for shape, some in _LARGER:
+            larger = rng.permutation(math.prod(shape)).reshape(shape) / 7.0 - 3.0
+            yield Sample((larger,), {"axes": some, "keepdims": len(some) > 1})
 
     return rule
 

@@ -136,14 +136,14 @@ def launch(kernel: CompiledKernel, args: Sequence[Any], grid: tuple[int, ...]) -
     packed_grid = (ctypes.c_int64 * 8)(*grid, *([1] * (4 - len(grid))), total)
     blocks = total if kernel.tiled else -(-total // kernel.block_dim)
     threads = config.num_threads if POOLED else 1
-    if threads > 1 and blocks > 1 and blocks * kernel.seconds_per_block > WORTH_SHARING and not kernel.prints:
-        if _team.lock.acquire(blocking=False):
-            try:
-                _run_together(kernel, words, packed_grid, blocks, threads)
-            finally:
-                _team.lock.release()
-            return
-    _run_alone(kernel, words, packed_grid, blocks)
+    worth = threads > 1 and blocks > 1 and blocks * kernel.seconds_per_block > WORTH_SHARING and not kernel.prints
+    if worth and _team.lock.acquire(blocking=False):
+        try:
+            _run_together(kernel, words, packed_grid, blocks, threads)
+        finally:
+            _team.lock.release()
+    else:
+        _run_alone(kernel, words, packed_grid, blocks)
 
 
 def _run_alone(kernel: CompiledKernel, words: Any, grid: Any, blocks: int) -> None:
@@ -168,9 +168,8 @@ def _run_together(kernel: CompiledKernel, words: Any, grid: Any, blocks: int, th
     contexts[0].ticket.value = 0
     chunk = 1 if kernel.ordered else max(1, blocks // (CHUNKS * threads))
     start = time.perf_counter()
-    pool.dispatch(
-        pool.address, contexts[0].address, kernel.address, ctypes.addressof(words), ctypes.addressof(grid), blocks, chunk
-    )  # fmt: skip
+    own, arguments, extents = contexts[0].address, ctypes.addressof(words), ctypes.addressof(grid)
+    pool.dispatch(pool.address, own, kernel.address, arguments, extents, blocks, chunk)
     kernel.seconds_per_block = (time.perf_counter() - start) / blocks
     failed = [c.error for c in contexts if c.error[0]]
     if failed:

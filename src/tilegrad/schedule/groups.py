@@ -159,9 +159,7 @@ class Planner:
     def _collect_op(self, op: Op, identity: bool, needs: Needs, whole: bool) -> None:
         if op.definition.effect in ("read", "write", "atomic"):
             needs.accesses += [(a, identity) for a in self.facts.accesses(op)]
-        here = (identity and not op.definition.view and op.definition is not map_) or (
-            identity and op.definition is map_
-        )
+        here = identity and not op.definition.view
         for x in op.operands:
             self._collect(x, here, needs, whole)
         for region in op.regions:
@@ -223,9 +221,7 @@ class _BlockPlanner:
             self._store_lane_values(op.operands)
         elif definition.cls in ("fold", "sink"):
             self._add_root(op)
-        elif definition is map_ or (
-            any(isinstance(v.type, TileType) for v in op.results) and definition.cls == "point"
-        ):
+        elif definition is map_ or (definition.cls == "point" and isinstance(op.results[0].type, TileType)):
             for v in op.results:
                 if v in self.planner.stored and definition.name != "tile_reshape":
                     self._add_root(v)
