@@ -7,9 +7,9 @@ import math
 
 import numpy as np
 import pytest
-from elementwise import compiled
 
 import tilegrad as tg
+from elementwise import compiled
 from tilegrad import dtypes as dt
 from tilegrad.diagnostics import KernelValueError, KernelZeroDivisionError, TypeMismatch
 from tilegrad.op import REGISTRY
@@ -46,9 +46,9 @@ def same(got, want):
 
 @pytest.mark.parametrize("width", [16, 1])
 @pytest.mark.parametrize("name", sorted(n for n in REGISTRY if n in (
-    "add", "sub", "mul", "neg", "abs", "sign", "floordiv", "mod", "minimum", "maximum", "step", "nonzero", "div", "chain",
-    "eq", "ne", "lt", "le", "gt", "ge", "bit_and", "bit_or", "bit_xor", "invert", "lshift", "rshift", "floor", "ceil",
-    "trunc", "rint", "round", "frac", "isfinite", "isinf", "isnan", "copysign", "fmod",
+    "add", "sub", "mul", "neg", "abs", "sign", "floordiv", "mod", "minimum", "maximum", "step", "nonzero", "div",
+    "chain", "eq", "ne", "lt", "le", "gt", "ge", "bit_and", "bit_or", "bit_xor", "invert", "lshift", "rshift",
+    "floor", "ceil", "trunc", "rint", "round", "frac", "isfinite", "isinf", "isnan", "copysign", "fmod",
 )))  # fmt: skip
 def test_compiled_equals_body_at_the_ends_of_every_type(name, width):
     op = REGISTRY[name]

@@ -7,8 +7,8 @@ import math
 import mpmath as mp
 import numpy as np
 import pytest
-from elementwise import compiled
 
+from elementwise import compiled
 from tilegrad import dtypes as dt
 from tilegrad.op import REGISTRY
 from tilegrad.ops import catalog
@@ -40,10 +40,10 @@ DOMAIN = {
 
 #: where something happens: zeros, poles, thresholds of the algorithms, the hardest angles known
 NEAR = [
-    0.0, 0.25, 0.345, 0.35, 0.4142, 0.5, 0.625, 0.6667, 0.7071, 0.7854, 1.0, 1.3333, 1.4142, 1.5708, 2.0, 2.4142, 3.1416,
-    4.0, 4.7124, 6.2832, 9.0, 10.0, 20.0, 26.5, 28.0, 87.3, 88.7, 103.9, 105.0, 1e3, 65536.0, 2.0**29, 2.0**30, 1e10,
-    1e22, 1e38, 708.4, 709.78, 710.47, 745.1, 6381956970095103 * 2.0**797, 1e300, 1.7e308, 5e-324, 2.2e-308, 1e-45,
-    1.2e-38, 1e-8, 1e-16, 1e-30, 16367173.0 * 2.0**72, 5.4e12,
+    0.0, 0.25, 0.345, 0.35, 0.4142, 0.5, 0.625, 0.6667, 0.7071, 0.7854, 1.0, 1.3333, 1.4142, 1.5708, 2.0, 2.4142,
+    3.1416, 4.0, 4.7124, 6.2832, 9.0, 10.0, 20.0, 26.5, 28.0, 87.3, 88.7, 103.9, 105.0, 1e3, 65536.0, 2.0**29,
+    2.0**30, 1e10, 1e22, 1e38, 708.4, 709.78, 710.47, 745.1, 6381956970095103 * 2.0**797, 1e300, 1.7e308, 5e-324,
+    2.2e-308, 1e-45, 1.2e-38, 1e-8, 1e-16, 1e-30, 16367173.0 * 2.0**72, 5.4e12,
 ]  # fmt: skip
 
 
