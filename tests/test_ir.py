@@ -251,6 +251,7 @@ kernel k(%a: array<float32,1>, %n: int32) block_dim=8 grid=1 {
         (SCALE, "mul(%1, %2)", "mul(%1, %s)", "V3"),
         (SCALE, "tile_store(%a, %3, %0)", "tile_store(%a, %3)", "V3"),
         (SCALE, "%s: float32", "%s: float32*", "V3"),
+        (SCALE, "fill=0, ", "filling=0, ", "V3"),
         (SCALE, "  yield()\n", "", "V2"),
         (SCALE, "tile_store(%a, %3, %0)", "yield()", "V2"),
         (SCALE, "yield()", "yield(%0)", "V4"),

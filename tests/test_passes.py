@@ -272,7 +272,7 @@ def test_a_result_that_both_branches_take_from_outside():
     assert [len(op.results) for op in k.body.ops if op.name == "if"] == [1]
 
 
-# --- common subexpressions ----------------------------------------------------------------------------------------------
+# --- common subexpressions --------------------------------------------------------------------------------------------
 
 
 def merged(body: str) -> Counter[str]:
@@ -368,7 +368,7 @@ def test_cheap_tiles_are_not_kept_for_a_loop():
     assert found["tile_transpose"] == 2 and found["tile_sum"] == 1
 
 
-# --- loop-invariant code ------------------------------------------------------------------------------------------------
+# --- loop-invariant code ----------------------------------------------------------------------------------------------
 
 
 def hoisted(body: str) -> Kernel:
@@ -458,14 +458,15 @@ def test_maps_move_unless_they_read_arrays_or_the_turn():
     assert top(k).count("map") == 1 and "tile_sum" in top(k)
 
 
-# --- dead code ----------------------------------------------------------------------------------------------------------
+# --- dead code --------------------------------------------------------------------------------------------------------
 
 
 def test_unused_carried_values_results_and_regions_are_dropped():
     k = clean(
         read("""\
   %b = lt(%one, %n) : bool
-  %u, %v, %w = for(%zero, %n, %one, %x, %x, %one) : float32, float32, int32 (%i: int32, %c: float32, %d: float32, %k: int32) {
+  %u, %v, %w = for(%zero, %n, %one, %x, %x, %one) : float32, float32, int32
+  (%i: int32, %c: float32, %d: float32, %k: int32) {
     %5 = add(%c, %d) : float32
     %6 = mul(%d, %d) : float32
     yield(%5, %6, %i)
@@ -586,7 +587,7 @@ def test_effects_of_ops_are_known():
     assert effects.written(k, k.body) == {0, 1}
 
 
-# --- all passes on traced kernels -----------------------------------------------------------------------------------------
+# --- all passes on traced kernels -------------------------------------------------------------------------------------
 
 
 @tg.kernel

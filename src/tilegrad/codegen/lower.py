@@ -60,6 +60,8 @@ class Lowering:
         #: the first lane of the vector in hand, while lane code is emitted
         self.lane_base: Reg | int = 0
         self.lane_index: Index | None = None
+        #: lane values that the lane loop in hand itself puts into their slots
+        self.pending: frozenset[Value] = frozenset()
         #: coordinates of that lane in the grid, while a vector of lanes lies in one row of it
         self.thread_base: list[Reg] = []
         self.extra_bytes = 0
@@ -103,7 +105,7 @@ class Lowering:
         if found is not None:
             assert isinstance(found, Reg)
             return found
-        if v in self.plan.slots:
+        if v in self.plan.slots and v not in self.pending:
             result = self._from_slot(v)
         elif isinstance(v.type, TileType):
             result = self.element(v, (Coord(0),) * v.type.ndim)

@@ -23,7 +23,7 @@ from tilegrad.frontend.scope import (
 )
 from tilegrad.frontend.values import BINARY
 from tilegrad.ir.core import Value
-from tilegrad.ir.types import ArrayType
+from tilegrad.ir.types import ArrayType, is_varying
 from tilegrad.op import REGISTRY, describe
 
 ARRAY_MEMBERS = ("shape", "ndim", "dtype", "size")
@@ -32,6 +32,14 @@ TILE_MEMBERS = ("T", "shape", "ndim", "dtype", "size", "sum", "min", "max", "ast
 TILE_METHODS = {
     "sum": "tile_sum", "min": "tile_min", "max": "tile_max", "astype": "tile_astype", "reshape": "tile_reshape",
 }  # fmt: skip
+
+
+class Row:
+    """`a[i]` with an index that differs between lanes: kept until the other indices are known."""
+
+    def __init__(self, base: Value, items: tuple[Any, ...]) -> None:
+        self.base = base
+        self.items = items
 
 
 class Indexing(Flow):
@@ -44,7 +52,7 @@ class Indexing(Flow):
 
     def subscript(self, node: ast.AST, base: Any, index: Any, texts: tuple[str, ...]) -> Any:
         """`base[index]`."""
-        items = index if isinstance(index, tuple) else (index,)
+        base, items = _unrowed(base, index)
         if is_array(base):
             return self._read_array(node, base, items, texts)
         if isinstance(base, TileRef):
@@ -59,6 +67,8 @@ class Indexing(Flow):
         rank = _array_type(base).ndim
         self._check_array_index(node, base, items)
         name = "array_load" if len(items) == rank else "array_row"
+        if name == "array_row" and any(isinstance(i, Value) and is_varying(i.type) for i in items):
+            return Row(base, items)
         return self.call_op(node, REGISTRY[name], (base, *items), {}, texts, spelled=False)
 
     def _check_array_index(self, node: ast.AST, base: Value, items: tuple[Any, ...]) -> None:
@@ -185,7 +195,7 @@ class Indexing(Flow):
 
     def store(self, node: ast.AST, base: Any, index: Any, value: Any, texts: tuple[str, ...]) -> None:
         """`base[index] = value`."""
-        items = index if isinstance(index, tuple) else (index,)
+        base, items = _unrowed(base, index)
         if is_array(base):
             self._check_array_index(node, base, items)
             rank = _array_type(base).ndim
@@ -261,7 +271,7 @@ class Indexing(Flow):
         texts: tuple[str, ...],
     ) -> None:
         """`base[index] op= value()`, with the target evaluated once and read before the value, as Python does."""
-        items = index if isinstance(index, tuple) else (index,)
+        base, items = _unrowed(base, index)
         if isinstance(base, TileRef):
             items = self._expanded(node, base, items)
             if len(items) != base.ndim or not all(self._is_index(i) for i in items):
@@ -366,6 +376,12 @@ class Method:
 
     def __repr__(self) -> str:
         return f"the method {self.name} of a tile"
+
+
+def _unrowed(base: Any, index: Any) -> tuple[Any, tuple[Any, ...]]:
+    """The array and all indices of a chain such as `a[i][j]`."""
+    items = index if isinstance(index, tuple) else (index,)
+    return (base.base, (*base.items, *items)) if isinstance(base, Row) else (base, items)
 
 
 def _array_type(x: Value) -> ArrayType:

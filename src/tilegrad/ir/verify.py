@@ -91,8 +91,8 @@ class _Verifier:
             self.require(len(shapes) == 1, "V3", "the operands of an elementwise op are not of one shape")
         try:
             wanted = self.infer(op.definition, tuple(v.type for v in op.operands), op.attrs)
-        except TilegradError as error:
-            self.require(False, "V3", error.message)
+        except (TilegradError, TypeError) as error:
+            self.require(False, "V3", getattr(error, "message", str(error)))
             return
         self.same(wanted, (v.type for v in op.results), "V3", "results")
 

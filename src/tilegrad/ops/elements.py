@@ -115,7 +115,7 @@ def _array_store_infer(a: ArrayType, value: ScalarType, *index: Type) -> None:
 def _array_store_adjoint(ct: Any, out: Any, a: Any, value: Any, *index: Any, grads: tuple[Any, ...]) -> Any:
     result = array_take(grads[0], *index)
     if _varies(value) and not _varies(result):
-        result = REGISTRY["where"](_is_last_lane(), result, 0)
+        result = REGISTRY["where"](_is_last_lane(), result, result.type.dtype(0))
     return (None, result, *(None,) * len(index))
 
 

@@ -278,7 +278,7 @@ def _tile_put_adjoint(ct: Any, out: Any, t: Any, value: Any, *index: Any) -> Any
     rest = tile_put(ct, _zero_like(value), *index)
     part = tile_extract(ct, *index)
     if any(is_varying(x.type) for x in (value, *index) if hasattr(x, "type")):
-        part = REGISTRY["where"](_is_winner(t, index), part, 0)
+        part = REGISTRY["where"](_is_winner(t, index), part, part.type.dtype(0))
     return (rest, part, *(None,) * len(index))
 
 

@@ -71,6 +71,8 @@ class Planner:
         if is_result and cls == "block":
             return True
         if in_register(v):
+            return is_result and self._crosses_write(v, op)
+        if cls == "sink" and not users:
             return False
         if not is_result or cls in ("fold", "sink", "control"):
             return op.definition is not map_ or self._fused_badly(v, op, users)
