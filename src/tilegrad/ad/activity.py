@@ -42,6 +42,11 @@ def carried(op: Op) -> tuple[Value, ...]:
     return op.regions[0].args[1:] if region_kind(op) == "for" else op.regions[1].args
 
 
+def reads_elements(op: Op) -> bool:
+    """Whether the results of `op` are elements of an array; a `take` reads and writes."""
+    return op.definition.effect == "read" or (op.definition.effect == "write" and bool(op.results))
+
+
 def initial(op: Op) -> tuple[Value, ...]:
     """The operands that a loop's carried values start from."""
     return op.operands[3:] if region_kind(op) == "for" else op.operands
@@ -113,10 +118,12 @@ def memory_use(kernel: Kernel) -> Memory:
         for v in op.results:
             if isinstance(v.type, ArrayType):
                 memory.roots[v] = memory.roots[memory.arrays(op)[0]]
-        table = {"read": memory.reads, "write": memory.writes, "atomic": memory.atomics}.get(op.definition.effect)
-        if table is not None:
-            for p in memory.params(op):
-                table.setdefault(memory.groups[p], op)
+        tables = [{"write": memory.writes, "atomic": memory.atomics}.get(op.definition.effect)]
+        tables += [memory.reads] if reads_elements(op) else []
+        for p in memory.params(op):
+            for table in tables:
+                if table is not None:
+                    table.setdefault(memory.groups[p], op)
     return memory
 
 

@@ -95,7 +95,7 @@ class Replay:
         before = len(self.pinned)
         for op in block.ops:
             inside = [self._find_pinned(region) for region in op.regions]
-            reads = op.definition.effect == "read" and self.memory.touches(op, self.memory.writes)
+            reads = act.reads_elements(op) and self.memory.touches(op, self.memory.writes)
             if any(inside) or (reads and not self.memory.touches(op, self.memory.atomics)):
                 self.pinned.add(op)
             if op.name == "while":
@@ -118,13 +118,13 @@ class Replay:
             {"if": self._if, "for": self._for, "while": self._while, "map": self._map}[op.name](op, frame)
         elif op.definition.effect == "stack":
             raise GradientUndefined("a backward pass that saved values of a loop cannot be differentiated again")
+        elif op.definition.effect == "atomic":
+            self._refuse(op, frame, f"the value that `{op.name}` returned", op.loc)
+        elif act.reads_elements(op) and (other := self.memory.touches(op, self.memory.atomics)):
+            self._refuse(op, frame, "an element of an array that other blocks add to", other.loc)
         elif op.definition.effect == "write":
             if frame.first and self.memory.touches(op, self.memory.reads):
                 self.clone(op, frame)
-        elif op.definition.effect == "atomic":
-            self._refuse(op, frame, f"the value that `{op.name}` returned", op.loc)
-        elif op.definition.effect == "read" and (other := self.memory.touches(op, self.memory.atomics)):
-            self._refuse(op, frame, "an element of an array that other blocks add to", other.loc)
         elif op.definition.effect in ("none", "read"):
             self.clone(op, frame)
 

@@ -109,7 +109,7 @@ class _Live:
         self._mark(op)
         for v in op.operands:
             self.need(v)
-        if op.definition.effect == "read":
+        if act.reads_elements(op):
             for p in self.memory.params(op):
                 for write in self.writes.get(self.memory.groups[p], ()):
                     if self._may_precede(write, op):

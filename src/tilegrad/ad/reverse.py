@@ -134,7 +134,8 @@ class _Reversal(RegionReversal):
         """Call the adjoint rule of `op`: a cotangent, or None, for each operand."""
         rule = op.definition.adjoint
         assert rule is not None
-        full = [zero(v.type) if ct is None and act.is_float(v.type) and len(given) > 1 else ct
+        whole = len(given) > 1 or op.definition.effect == "write"
+        full = [zero(v.type) if ct is None and whole and act.is_float(v.type) else ct
                 for v, ct in zip(op.results, given, strict=True)]  # fmt: skip
         keywords = dict(op.attrs)
         if any(isinstance(v.type, ArrayType) for v in op.operands):
@@ -158,7 +159,7 @@ class _Reversal(RegionReversal):
                 "blocks add too",
                 loc=op.loc, help="add to one array and read from another",
             )  # fmt: skip
-        if self.activity.touches(op) and op.definition.effect == "read":
+        if self.activity.touches(op) and act.reads_elements(op):
             self._require_quiet(op)
         if op.definition.adjoint is None:
             reason = op.definition.no_gradient or "it has no adjoint"
