@@ -69,7 +69,7 @@ def overlap(a: Span, b: Span) -> bool:
 
 
 def is_float(a: Host) -> bool:
-    return a.dtype.kind == "f" or a.dtype.name == "bfloat16"
+    return bool(a.dtype.kind == "f" or a.dtype.name == "bfloat16")
 
 
 class Mirror:

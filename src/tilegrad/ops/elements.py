@@ -139,7 +139,7 @@ def _array_store_samples(rng: np.random.Generator) -> Iterator[Sample]:
         yield Sample((np.zeros((3, 4), d.np), d(1), 2, -4))
 
 
-@op(cls="scalar", effect="write", no_gradient="only backward kernels use it")
+@op(cls="scalar", effect="write")
 def array_take(a: Array, *index: Scalar) -> Scalar:
     """Read a[index] and clear it, from the highest lane to the lowest: the adjoint of a store.
 
@@ -162,6 +162,12 @@ def array_take(a: Array, *index: Scalar) -> Scalar:
 @infer(array_take)
 def _array_take_infer(a: ArrayType, *index: Type) -> Type:
     return _element_type("a[...]", a, index)
+
+
+@adjoint(array_take)
+def _array_take_adjoint(ct: Any, out: Any, a: Any, *index: Any, grads: tuple[Any, ...]) -> Any:
+    array_store(grads[0], ct, *index)
+    return (None,) * (1 + len(index))
 
 
 @lower(array_take)

@@ -40,8 +40,8 @@ def _span(size: int, step: int) -> int:
 def tile_slice(t: Tile, *starts: Scalar, sizes: tuple[int, ...], steps: tuple[int, ...]) -> Tile:
     """A view of part of a tile: element i is t[starts + i * steps].
 
-    Written `t[a:b:c, ...]`; the part must lie inside the tile. Starts may be run-time values (then they are checked
-    when the kernel runs, and the nearest part inside is taken if they are wrong).
+    Written `t[a:b:c, ...]`; the part must lie inside the tile. Starts may be run-time values: a negative one counts
+    from the end, once, and a part that is not inside is an index error that the launch raises.
 
     Gradient: the cotangent at its place in a tile of zeros.
     """
@@ -99,16 +99,17 @@ def _tile_slice_lower(
 def _starts(
     e: Emitter, starts: Sequence[Reg], sizes: Sequence[int], steps: Sequence[int], shape: Sequence[int]
 ) -> list[Reg]:
-    """Run-time starts, wrapped once and moved inside the tile; `check_slice` has reported wrong ones."""
+    """Run-time starts, wrapped once and checked; where a part does not fit it is reported and moved inside the tile."""
     firsts = []
-    for first, size, step, extent in zip(starts, sizes, steps, shape, strict=True):
-        i = e.i64(first)
-        zero = e.const(0, dt.int64)
-        i = e.select(e.compare("lt", i, zero), e.add(i, e.const(extent, dt.int64)), i)
-        low = (size - 1) * -step if step < 0 else 0
-        high = extent - _span(size, step) + low
-        i = e.maximum(i, e.const(low, dt.int64))
-        firsts.append(e.minimum(i, e.const(high, dt.int64)))
+    for axis, (first, size, step, extent) in enumerate(zip(starts, sizes, steps, shape, strict=True)):
+        x = e.i64(first)
+        i = e.select(e.compare("lt", x, e.const(0, dt.int64)), e.add(x, e.const(extent, dt.int64)), x)
+        span = _span(size, step)
+        low, high = (span - 1, extent - 1) if step < 0 else (0, extent - span)
+        inside = e.minimum(e.maximum(i, e.const(low, dt.int64)), e.const(high, dt.int64))
+        ok = e.compare("eq", inside, i)
+        e.check(ok, "index", x, e.const(axis, dt.int64), e.const(extent, dt.int64))
+        firsts.append(inside)
     return firsts
 
 

@@ -49,7 +49,8 @@ class Array:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.data.shape
+        shape: tuple[int, ...] = self.data.shape
+        return shape
 
     @property
     def ndim(self) -> int:
@@ -241,7 +242,7 @@ class Array:
         return self._view(self.data.transpose(axes), lambda a: a.transpose(axes))
 
     @property
-    def T(self) -> Array:  # noqa: N802
+    def T(self) -> Array:
         return self.transpose()
 
     def view(self, dtype: Any) -> Array:
@@ -402,7 +403,8 @@ def _allocate(shape: tuple[int, ...], dtype: DType, clear: bool = False) -> Host
     except (MemoryError, ValueError):
         raise LaunchError(f"there is no memory for a {dtype} array of shape {shape} ({size:,} bytes)") from None
     start = -raw.__array_interface__["data"][0] % _ALIGNMENT
-    return raw[start : start + size].view(dtype.np).reshape(shape)
+    host: Host = raw[start : start + size].view(dtype.np).reshape(shape)
+    return host
 
 
 # --- constructors -----------------------------------------------------------------------------------------------------
