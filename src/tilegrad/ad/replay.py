@@ -28,7 +28,7 @@ from tilegrad.diagnostics import GradientUndefined, Loc
 from tilegrad.ir.builder import Builder
 from tilegrad.ir.core import Block, Kernel, Op, Value
 from tilegrad.ir.opdef import OpDef
-from tilegrad.ir.types import ArrayType, ScalarType, TileType, Type
+from tilegrad.ir.types import ArrayType, ScalarType, TileType, Type, is_varying
 from tilegrad.op import REGISTRY, constant, infer_types
 from tilegrad.ops import control
 
@@ -55,7 +55,7 @@ class Frame:
     def __init__(self, lane: bool = False, first: bool = False) -> None:
         self.values: ChainMap[Value, Value] = ChainMap()
         self.grads: ChainMap[Value, Value] = ChainMap()
-        self.sites: ChainMap[tuple[Block, str], Site] = ChainMap()
+        self.sites: ChainMap[tuple[Block, str], list[Site]] = ChainMap()
         self.deferred: ChainMap[Value, Any] = ChainMap()  # see `lanes`
         self.lane = lane
         self.first = first
@@ -235,12 +235,16 @@ class Replay:
         return items
 
     def _open(self, block: Block, when: str, items: Sequence[tuple[Value, Type]], frame: Frame, lane: bool) -> None:
-        if items:
-            types = tuple(_saved_type(t, lane) for _, t in items)
-            frame.sites[block, when] = Site(control.stack(items=types, varying=lane), tuple(v for v, _ in items))
+        typed = [(v, _saved_type(t, lane)) for v, t in items]
+        frame.sites[block, when] = []
+        for varying in (False, True):  # what differs between lanes goes to stacks of the lanes' own
+            mine = [(v, t) for v, t in typed if is_varying(t) == varying]
+            if mine:
+                stack = control.stack(items=tuple(t for _, t in mine), varying=varying)
+                frame.sites[block, when].append(Site(stack, tuple(v for v, _ in mine)))
 
     def _save(self, block: Block, when: str, frame: Frame) -> None:
-        if site := frame.sites.get((block, when)):
+        for site in frame.sites.get((block, when), ()):
             values = frame.get(site.items)
             types = site.stack.type.items  # type: ignore[union-attr]
             control.push(site.stack, *(control.as_type(v, t) for v, t in zip(values, types, strict=True)))
@@ -248,7 +252,7 @@ class Replay:
     def restore(self, block: Block, frame: Frame) -> None:
         """Take the values that a turn or branch has saved off their stacks."""
         for when in ("entry", "exit"):
-            if site := frame.sites.get((block, when)):
+            for site in frame.sites.get((block, when), ()):
                 frame.bind(site.items, results_of(control.pop(site.stack)))
 
 
