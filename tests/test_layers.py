@@ -17,7 +17,7 @@ LAYERS = (
     ("schedule",),
     ("codegen",),
     ("runtime",),
-    ("compiler", "tape", "kernel", "testing", "interop", "lib", "cli", "__init__"),
+    ("compiler", "tape", "kernel", "transform", "testing", "interop", "lib", "cli", "__init__"),
 )
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 

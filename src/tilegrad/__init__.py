@@ -76,6 +76,7 @@ from tilegrad.runtime.arrays import (
     zeros_like,
 )
 from tilegrad.tape import Tape
+from tilegrad.transform import grad, vjp
 
 __version__ = "0.1.0"
 
