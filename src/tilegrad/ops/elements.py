@@ -29,7 +29,7 @@ from tilegrad.op import (
     samples,
     spelled,
 )  # fmt: skip
-from tilegrad.ops.memory import require_array
+from tilegrad.ops.memory import require_array, signed
 from tilegrad.ops.shapes import require_indices
 
 
@@ -37,6 +37,8 @@ def wrap_index(index: Sequence[Any], shape: Sequence[int]) -> tuple[Any, ...]:
     """Indices (ints, or arrays of them over the lanes) with negative ones counted from the end; checked."""
     wrapped = []
     for axis, (i, extent) in enumerate(zip(index, shape, strict=False)):
+        if np.asarray(i).dtype == np.uint64:
+            i = np.minimum(i, np.uint64(dt.int64.max)).astype(np.int64)
         j = np.where(np.less(i, 0), np.add(i, extent, dtype=np.int64), i)
         bad = np.less(j, 0) | np.greater_equal(j, extent)
         if np.any(bad):
@@ -47,7 +49,7 @@ def wrap_index(index: Sequence[Any], shape: Sequence[int]) -> tuple[Any, ...]:
 
 
 def _index_of(e: Emitter, index: Sequence[Reg]) -> Index:
-    return tuple(e.coord(i) for i in index)
+    return tuple(e.coord(signed(e, i)) for i in index)
 
 
 def _element_type(what: str, a: ArrayType, index: Sequence[Type], *others: Type) -> ScalarType:

@@ -18,8 +18,9 @@ from tilegrad.ir.core import Value
 from tilegrad.ir.types import ScalarType, TileType, Type, is_varying
 from tilegrad.op import REGISTRY, Sample, Scalar, Tile, adjoint, infer, lower, op, samples, spelled, unwrap, writeback
 from tilegrad.ops.elements import wrap_index
+from tilegrad.ops.memory import signed
 from tilegrad.ops.shapes import as_offsets, is_int, require_indices, require_shape, require_tile
-from tilegrad.ops.views import shape_of
+from tilegrad.ops.views import shape_of, tile_reshape
 
 
 def constant_of(x: Any) -> int | None:
@@ -102,7 +103,7 @@ def _starts(
     """Run-time starts, wrapped once and checked; where a part does not fit it is reported and moved inside the tile."""
     firsts = []
     for axis, (first, size, step, extent) in enumerate(zip(starts, sizes, steps, shape, strict=True)):
-        x = e.i64(first)
+        x = e.i64(signed(e, first))
         i = e.select(e.compare("lt", x, e.const(0, dt.int64)), e.add(x, e.const(extent, dt.int64)), x)
         span = _span(size, step)
         low, high = (span - 1, extent - 1) if step < 0 else (0, extent - span)
@@ -218,7 +219,7 @@ def element_index(e: Emitter, shape: Sequence[int], index: Sequence[Reg]) -> Ind
     """Element indices wrapped once and checked; a wrong one is reported and then read as 0."""
     result: list[Coord] = []
     for i, extent in zip(index, shape, strict=True):
-        x = e.i64(i)
+        x = e.i64(signed(e, i))
         zero, n = e.const(0, dt.int64), e.const(extent, dt.int64)
         j = e.select(e.compare("lt", x, zero), e.add(x, n), x)
         ok = e.and_(e.compare("ge", j, zero), e.compare("lt", j, n))
@@ -237,8 +238,9 @@ def _tile_extract_samples(rng: np.random.Generator) -> Iterator[Sample]:
 @spelled(tile_extract)
 def _tile_extract_call(a: Any, *index: Any) -> Any:
     t = require_tile("tile_extract", "a", a)
-    if len(index) == t.ndim:
-        _check_constants(t.shape, index)
+    if len(index) != t.ndim:
+        raise ShapeMismatch(f"tile_extract: a tile {t.shape} is indexed by {t.ndim} numbers, {len(index)} given")
+    _check_constants(t.shape, index)
     return tile_extract(a, *index)
 
 
@@ -365,37 +367,83 @@ def _tile_add_at_samples(rng: np.random.Generator) -> Iterator[Sample]:
         yield Sample((rng.integers(0, 9, (4, 5)).astype(d.np), d(3), 2, -1))
 
 
-def tile_view(t: Any, offset: Any, shape: Any = None) -> Any:
-    """A view of part of a tile: `shape` elements from `offset` on (without a shape: all to the end of each axis)."""
+def tile_view(t: Any, offset: Any = None, shape: Any = None) -> Any:
+    """A view of part of a tile.
+
+    Args:
+        t: tile.
+        offset: where the part starts, one int per axis; may be a run-time value. Without a shape the offset picks: an
+            int takes one index and drops the axis, a slice takes a range, and axes that are not named are whole.
+        shape: extents of the part, one per axis.
+
+    Returns: a view; a write through it writes the tile.
+    Raises: KernelIndexError if the part is not inside the tile, ShapeMismatch if the ranks do not fit.
+    """
     kind = require_tile("tile_view", "t", t)
-    offsets = as_offsets("tile_view", offset, kind.ndim)
     if shape is None:
-        known = [constant_of(o) for o in offsets]
-        if any(k is None for k in known):
-            raise ShapeMismatch("tile_view: with a run-time offset the shape must be given")
-        sizes = tuple(n - (k % n if k else 0) for n, k in zip(kind.shape, known, strict=True))
-    else:
-        sizes = require_shape("tile_view", shape)
+        return _picked(t, kind, offset if isinstance(offset, (tuple, list)) else () if offset is None else (offset,))
+    sizes = require_shape("tile_view", shape)
+    offsets = as_offsets("tile_view", offset, kind.ndim, "tile")
+    if any(isinstance(o, slice) for o in offsets):
+        raise TypeMismatch("tile_view: an offset with slices leaves no place for a shape", help="leave out shape=")
     if len(sizes) != kind.ndim:
         raise ShapeMismatch(f"tile_view: the shape {sizes} has {len(sizes)} dimensions, the tile {kind.ndim}")
-    for axis, (o, size, extent) in enumerate(zip(offsets, sizes, kind.shape, strict=True)):
-        first = constant_of(o)
-        if first is not None and not (-extent <= first < extent and (first % extent) + size <= extent):
-            raise KernelIndexError(f"tile_view: {size} elements from {first} on do not fit axis {axis} of {kind.shape}")
+    _require_inside("tile_view", kind.shape, offsets, sizes)
     return tile_slice(t, *offsets, sizes=sizes, steps=(1,) * kind.ndim)
 
 
+def _require_inside(what: str, shape: Sequence[int], offsets: Sequence[Any], sizes: Sequence[int]) -> None:
+    """Check what is known of a part at compile time; run-time offsets are checked by `tile_slice`."""
+    for axis, (o, size, extent) in enumerate(zip(offsets, sizes, shape, strict=True)):
+        first = constant_of(o)
+        if size > extent or (first is not None and not (-extent <= first < extent and first % extent + size <= extent)):
+            start = "" if first is None else f" from {first} on"
+            raise KernelIndexError(f"{what}: {size} elements{start} do not fit axis {axis} with size {extent}")
+
+
+def _picked(t: Any, kind: TileType, items: Sequence[Any]) -> Any:
+    """The view that ints and slices pick, one for each of the first axes."""
+    if len(items) > kind.ndim:
+        raise ShapeMismatch(f"tile_view: {len(items)} offsets for a tile {kind.shape}")
+    parts = [_axis_part(x, axis, kind.shape[axis]) for axis, x in enumerate(items)]
+    parts += [(0, n, 1) for n in kind.shape[len(items) :]]
+    starts, sizes, steps = zip(*parts, strict=True)
+    view = tile_slice(t, *starts, sizes=sizes, steps=steps)
+    kept = tuple(n for axis, n in enumerate(sizes) if axis >= len(items) or isinstance(items[axis], slice))
+    return view if kept == sizes else tile_reshape(view, shape=kept or (1,))
+
+
+def _axis_part(item: Any, axis: int, extent: int) -> tuple[Any, int, int]:
+    """Start, size and step of what one int or slice picks of an axis."""
+    if not isinstance(item, slice):
+        _require_inside("tile_view", (extent,), (item,), (1,))
+        return item, 1, 1
+    bounds = [None if b is None else constant_of(b) for b in (item.start, item.stop, item.step)]
+    if any(k is None and b is not None for k, b in zip(bounds, (item.start, item.stop, item.step), strict=True)):
+        raise ShapeMismatch(
+            "tile_view: the bounds of a slice must be compile-time constants",
+            help="a run-time start with a constant size is tile_view(t, offset=..., shape=...)",
+        )
+    start, stop, step = slice(*bounds).indices(extent)
+    size = len(range(start, stop, step))
+    if not size:
+        raise ShapeMismatch(
+            f"tile_view: the slice of axis {axis} is empty; a tile has at least one element on every axis"
+        )
+    return start, size, step
+
+
 def tile_assign(dst: Any, src: Any, offset: Any = None) -> None:
-    """Write tile `src` into `dst`, starting at `offset` (default: at 0). The element types must be equal."""
+    """Write tile `src` into `dst`, starting at `offset` (default: at 0). The element types must be equal.
+
+    `src` may be a view of `dst`: it is read before anything is written. What does not fit is an index error.
+    """
     target, source = require_tile("tile_assign", "dst", dst), require_tile("tile_assign", "src", src)
     if source.ndim != target.ndim:
         raise ShapeMismatch(f"tile_assign: tiles {target.shape} and {source.shape} differ in rank")
-    offsets = as_offsets("tile_assign", offset, target.ndim)
-    part = tile_view(dst, offsets, source.shape)
-    if hasattr(part, "assign"):
-        part.assign(unwrap(src))
-    else:
-        dst.assign(tile_insert(unwrap(dst), unwrap(src), *offsets, steps=(1,) * target.ndim))
+    offsets = as_offsets("tile_assign", offset, target.ndim, "tile")
+    _require_inside("tile_assign", target.shape, offsets, source.shape)
+    dst.assign(tile_insert(unwrap(dst), unwrap(src), *offsets, steps=(1,) * target.ndim))
 
 
 PUBLIC = {"tile_extract": tile_extract, "tile_view": tile_view, "tile_assign": tile_assign}

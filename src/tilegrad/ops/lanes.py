@@ -203,8 +203,13 @@ def tile(x: Any, preserve_type: bool = False, *, block_dim: int) -> Any:
 
 
 @spelled(untile)
-def _untile_call(a: Any) -> Any:
-    require_tile("untile", "a", a)
+def _untile_call(a: Any, *, block_dim: int) -> Any:
+    shape = require_tile("untile", "a", a).shape
+    if len(shape) == 1 and shape[0] != block_dim:
+        raise ShapeMismatch(
+            f"untile: the tile has {shape[0]} elements, the block {block_dim} lanes",
+            help="a tile with one element for each lane is block_dim() long; launch with that block_dim, or read t[i]",
+        )
     return untile(a)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from tilegrad import dtypes as dt
 from tilegrad.diagnostics import ShapeMismatch, TypeMismatch
 from tilegrad.emit import Buffer, Emitter
-from tilegrad.ir.types import TileType, Type
+from tilegrad.ir.types import ScalarType, TileType, Type
 from tilegrad.op import REGISTRY, Sample, Tile, adjoint, infer, lower, op, samples, spelled, unwrap
 from tilegrad.ops.shapes import require_tile
 from tilegrad.ops.views import tile_reshape, tile_transpose
@@ -46,7 +46,7 @@ def _wide(x: Any) -> Any:
 def tile_matmul(a: Tile, b: Tile) -> Tile:
     """The matrix product a @ b.
 
-    Written `a @ b`, `tile_matmul(a, b)`, or `tile_matmul(a, b, out, alpha=1.0, beta=1.0)`, which sets
+    Written `a @ b`, `tile_matmul(a, b, alpha=1.0)`, or `tile_matmul(a, b, out, alpha=1.0, beta=1.0)`, which sets
     out = alpha * a @ b + beta * out in place and never reads `out` when beta is 0.
 
     Args:
@@ -122,6 +122,8 @@ def _tile_matmul_call(
     a: Any, b: Any, out: Any = None, alpha: Any = 1.0, beta: Any = 1.0, precision: str = "default"
 ) -> Any:
     ta, tb = require_tile("tile_matmul", "a", a), require_tile("tile_matmul", "b", b)
+    if isinstance(out, (int, float)) or isinstance(getattr(out, "type", None), ScalarType):
+        out, alpha, precision = None, out, alpha if isinstance(alpha, str) else precision
     if precision not in ("default", "tf32") or (precision == "tf32" and ta.dtype is not dt.float32):
         raise TypeMismatch(f'tile_matmul: precision must be "default", or "tf32" for float32; it is {precision!r}')
     if out is None:

@@ -48,9 +48,17 @@ def overlap(offset: Sequence[Any], tile: Sequence[int], array: Sequence[int]) ->
     return tuple(inside), tuple(part)
 
 
+def signed(e: Emitter, i: Reg) -> Reg:
+    """An index as a signed integer: one that is too large for int64 stays too large, and never turns negative."""
+    if i.dtype is not dt.uint64:
+        return i
+    return e.cast(e.minimum(i, e.const(dt.int64.max, dt.uint64)), dt.int64)
+
+
 def shifted(e: Emitter, at: Index, offset: Sequence[Reg]) -> Index:
     """A tile index moved by run-time offsets."""
-    return tuple(Coord(e.add(e.i64(o), e.i64(c.base)), c.step, c.gather) for c, o in zip(at, offset, strict=True))
+    firsts = [e.i64(signed(e, o)) for o in offset]
+    return tuple(Coord(e.add(o, e.i64(c.base)), c.step, c.gather) for c, o in zip(at, firsts, strict=True))
 
 
 def _check(what: str, a: ArrayType, ndim: int, offset: Sequence[Type]) -> None:

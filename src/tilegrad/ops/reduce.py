@@ -310,6 +310,11 @@ def tile_reduce(op: Any, a: Any, axis: Any = None) -> Any:
     Gradient: that of the operator, through a tree of pairs.
     """
     kind = require_tile("tile_reduce", "a", a)
+    if not callable(op):
+        raise TypeMismatch(
+            f"tile_reduce: the operator must be a builtin or a function of two elements, it is {op!r}",
+            help="for example tile_reduce(tg.mul, t) or tile_reduce(lambda x, y: x * y, t)",
+        )
     axes = require_axes("tile_reduce", axis, kind.ndim)
     folds = {"add": tile_sum, "minimum": tile_min, "maximum": tile_max}
     known = folds.get(getattr(op, "name", ""))

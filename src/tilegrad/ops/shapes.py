@@ -64,17 +64,23 @@ def require_axes(what: str, axis: Any, ndim: int) -> tuple[int, ...]:
     return axes
 
 
-def as_offsets(what: str, offset: Any, ndim: int) -> tuple[Any, ...]:
-    """Offsets, one per array axis: None means all zero, a single one is allowed for a 1-D array."""
+def as_offsets(what: str, offset: Any, ndim: int, of: str = "array") -> tuple[Any, ...]:
+    """Offsets, one per axis of an array (or what `of` says): None means all zero, a single one will do for one axis."""
     if offset is None:
         return (0,) * ndim
     listed = tuple(offset) if isinstance(offset, (tuple, list)) else (offset,)
     if len(listed) != ndim:
         raise ShapeMismatch(
-            f"{what}: {ndim} offset{'s are' if ndim != 1 else ' is'} needed, one per dimension of the array; "
+            f"{what}: {ndim} offset{'s are' if ndim != 1 else ' is'} needed, one per dimension of the {of}; "
             f"{len(listed)} given",
         )
     return listed
+
+
+def require_rank(what: str, shape: Sequence[int]) -> None:
+    """A tile has at most 8 axes."""
+    if len(shape) > MAX_RANK:
+        raise ShapeMismatch(f"{what}: a tile has 1 to {MAX_RANK} dimensions, this shape has {len(shape)}: {shape!r}")
 
 
 def require_indices(what: str, types: Sequence[Type]) -> None:

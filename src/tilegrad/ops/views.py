@@ -13,7 +13,7 @@ from tilegrad.diagnostics import ShapeMismatch, TypeMismatch
 from tilegrad.emit import Coord, Emitter, Index, Reg, Source
 from tilegrad.ir.types import TileType, Type
 from tilegrad.op import REGISTRY, Sample, Tile, adjoint, infer, lower, op, samples, spelled, writeback
-from tilegrad.ops.shapes import is_int, require_axes, require_axis, require_shape, require_tile
+from tilegrad.ops.shapes import is_int, require_axes, require_axis, require_rank, require_shape, require_tile
 
 
 def shape_of(t: Any) -> tuple[int, ...]:
@@ -71,9 +71,10 @@ def _tile_transpose_call(t: Any, axes: Any = None) -> Any:
     ndim = require_tile("tile_transpose", "t", t).ndim
     if axes is None:
         return tile_transpose(t, axes=tuple(reversed(range(ndim))))
-    order = tuple(require_axis("tile_transpose", a, ndim) for a in axes)
+    listed = tuple(axes) if isinstance(axes, (tuple, list)) else (axes,)
+    order = tuple(require_axis("tile_transpose", a, ndim) for a in listed)
     if sorted(order) != list(range(ndim)):
-        raise ShapeMismatch(f"tile_transpose: axes {tuple(axes)} is not a permutation of {ndim} axes")
+        raise ShapeMismatch(f"tile_transpose: axes {listed} is not a permutation of {ndim} axes")
     return tile_transpose(t, axes=order)
 
 
@@ -89,6 +90,7 @@ def tile_reshape(t: Tile, *, shape: tuple[int, ...]) -> Tile:
 
 @infer(tile_reshape)
 def _tile_reshape_infer(t: TileType, *, shape: tuple[int, ...]) -> Type:
+    require_rank("tile_reshape", shape)
     if math.prod(shape) != t.size:
         raise ShapeMismatch(
             f"tile_reshape: a tile {t.shape} has {t.size} elements, the shape {shape} has {math.prod(shape)}"
@@ -155,6 +157,7 @@ def tile_broadcast(t: Tile, *, shape: tuple[int, ...]) -> Tile:
 
 @infer(tile_broadcast)
 def _tile_broadcast_infer(t: TileType, *, shape: tuple[int, ...]) -> Type:
+    require_rank("tile_broadcast", shape)
     tail = shape[len(shape) - t.ndim :]
     if len(shape) < t.ndim or any(n not in (1, m) for n, m in zip(t.shape, tail, strict=True)):
         raise ShapeMismatch(
