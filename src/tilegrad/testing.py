@@ -6,7 +6,7 @@ differences. Both raise AssertionError with what was off. Does not need pytest.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +18,19 @@ from tilegrad.ad import differentiate
 from tilegrad.ir.builder import Builder
 from tilegrad.ir.core import Block, Kernel, Value
 from tilegrad.ir.opdef import OpDef
+from tilegrad.ir.parser import parse
+from tilegrad.ir.printer import to_text
 from tilegrad.ir.types import ArrayType, ScalarType, TileType, Type, dtype_of
+from tilegrad.ir.verify import verify
+from tilegrad.kernel import launch, launch_tiled
 from tilegrad.op import REGISTRY, Sample, infer_types
 from tilegrad.ops.control import finish
+from tilegrad.passes import effects
+from tilegrad.runtime.arrays import Array, array
+from tilegrad.tape import Tape, is_float
+
+Host = np.ndarray[Any, Any]
+Rng = np.random.Generator
 
 
 @dataclass(frozen=True)
@@ -38,7 +48,7 @@ def operand_kind(definition: OpDef, k: int) -> str:
     return definition.kinds[k] if k < len(definition.kinds) else definition.variadic or "value"
 
 
-def _as_array(x: Any) -> np.ndarray[Any, Any]:
+def _as_array(x: Any) -> Host:
     """An operand as the array that a kernel gets for it."""
     value = np.asarray(x)
     if value.dtype == np.int64 and isinstance(x, int):
@@ -74,19 +84,19 @@ def _kind(definition: OpDef, k: int, x: Any) -> str:
     return kind if kind != "value" else "tile" if np.ndim(x) else "scalar"
 
 
-def _dtype(a: np.ndarray[Any, Any]) -> dt.DType:
+def _dtype(a: Host) -> dt.DType:
     found = dt.as_dtype(a.dtype)
     assert found is not None, a.dtype
     return found
 
 
-def _operand_type(kind: str, a: np.ndarray[Any, Any]) -> Type:
+def _operand_type(kind: str, a: Host) -> Type:
     if kind == "array":
         return ArrayType(_dtype(a), a.ndim, True)
     return TileType(_dtype(a), a.shape) if kind == "tile" else ScalarType(_dtype(a))
 
 
-def _load(kind: str, p: Value, a: np.ndarray[Any, Any]) -> Value:
+def _load(kind: str, p: Value, a: Host) -> Value:
     if kind == "array":
         return p
     zeros = (0,) * a.ndim
@@ -125,9 +135,10 @@ TOLERANCE = {"float16": 2e-3, "bfloat16": 1.6e-2, "float32": 2e-6, "float64": 1e
 
 
 def check_op(definition: OpDef, sample: Sample, devices: Sequence[str] = ("interpret", "cpu")) -> None:
-    """Hold the rules of an op against each other on one sample: types, meaning, and every device."""
+    """Hold the rules of an op against each other on one sample: types, text, meaning, and every device."""
     results, arrays = run_body(definition, sample)
     case = one_op_kernel(definition, sample)
+    check_text(case.kernel)
     for t, x in zip(case.outputs, results, strict=True):
         assert x.dtype == dtype_of(t).np, f"{definition.name}: {t} but {x.dtype}"
         assert not isinstance(t, TileType) or x.shape == t.shape, f"{definition.name}: {t} but shape {x.shape}"
@@ -135,6 +146,12 @@ def check_op(definition: OpDef, sample: Sample, devices: Sequence[str] = ("inter
         got, got_arrays = run_one(definition, sample, device)
         for a, b in zip([*results, *arrays], [*got, *got_arrays], strict=True):
             assert_close(a, b, f"{definition.name} on {device} with {sample.attrs}")
+
+
+def check_text(kernel: Kernel) -> None:
+    """The kernel is valid, and so is what its text is read back as, which has the same text."""
+    text = to_text(verify(kernel, infer_types))
+    assert to_text(verify(parse(text, REGISTRY), infer_types)) == text, text
 
 
 def assert_close(expected: Any, got: Any, what: str) -> None:
@@ -158,41 +175,145 @@ def is_differentiable(definition: OpDef, sample: Sample) -> bool:
     return bool(floats) and all(d == np.float64 for d in floats)
 
 
-def check_gradient(definition: OpDef, sample: Sample, device: str = "interpret", rng: Any = None) -> None:
-    """The compiled adjoint against central differences, along random directions."""
-    rng = rng or np.random.default_rng(0)
+def check_gradient(definition: OpDef, sample: Sample, device: str = "interpret", rng: Rng | None = None) -> None:
+    """The compiled adjoint of an op against central differences."""
+    kernel, values = _gradient_case(definition, sample)
+    check_kernel_gradient(kernel, values, device=device, fixed=sample.fixed, rng=rng, what=_title(definition, sample))
+
+
+def check_second_derivative(
+    definition: OpDef, sample: Sample, device: str = "interpret", rng: Rng | None = None
+) -> None:
+    """The adjoint of the adjoint of an op against central differences of the adjoint.
+
+    Raises: GradientUndefined if the adjoint cannot be differentiated.
+    """
+    rng = rng or np.random.default_rng(1)
+    kernel, values = _gradient_case(definition, sample)
+    wrt = [_has_gradient(v) for v in kernel.params]
+    first = differentiate(kernel, wrt).kernel
+    grads = [rng.standard_normal(x.shape) for x, w in zip(values, wrt, strict=True) if w]
+    what = f"second derivative of {_title(definition, sample)}"
+    check_kernel_gradient(first, [*values, *grads], device=device, fixed=sample.fixed, rng=rng, what=what)
+
+
+def _title(definition: OpDef, sample: Sample) -> str:
+    return f"{definition.name} {sample.attrs or ''}".rstrip()
+
+
+def _gradient_case(definition: OpDef, sample: Sample) -> tuple[Kernel, list[Host]]:
+    """A kernel of one op, and arrays for its parameters."""
     # the old value of an atomic update that other blocks share has no gradient: AD refuses it
     case = one_op_kernel(definition, sample, keep_results=definition.effect != "atomic")
-    arrays = [np.array(_as_array(x)) for x in sample.args]
     outs = [np.zeros(t.shape if isinstance(t, TileType) else (1,), dtype_of(t).np) for t in case.outputs]
-    values = [*arrays, *outs]
-    wrt = [a.dtype == np.float64 for a in values]
-    written = [k for k in range(len(values)) if k >= len(arrays) or _is_written(definition, k)]
-    backward = differentiate(case.kernel, tuple(wrt))
-    seeds = {k: rng.standard_normal(values[k].shape) for k in written if wrt[k]}
+    return case.kernel, [*(np.array(_as_array(x)) for x in sample.args), *outs]
+
+
+def _has_gradient(v: Value) -> bool:
+    return isinstance(v.type, ArrayType) and v.type.dtype is dt.float64
+
+
+def check_kernel_gradient(
+    kernel: Kernel,
+    values: Sequence[Any],
+    *,
+    grid: tuple[int, ...] = (1,),
+    device: str = "interpret",
+    fixed: Sequence[int] = (),
+    rng: Rng | None = None,
+    what: str = "",
+) -> None:
+    """The backward kernel of a kernel against central differences, along a random direction for each array.
+
+    Args:
+        kernel: Tile IR; its float64 arrays are differentiated.
+        values: NumPy arrays and numbers for its parameters; they are not changed.
+        grid: the launch dimensions.
+        device: where the backward kernel runs; the differences are taken in the interpreter.
+        fixed: parameters that are not moved.
+        what: a name for messages.
+    """
+    rng = rng or np.random.default_rng(0)
+    which = [k for k, v in enumerate(kernel.params) if _has_gradient(v)]
+    written = effects.written(kernel, kernel.body)
+    seeds = {k: rng.standard_normal(values[k].shape) for k in which if kernel.memory(kernel.params[k]) in written}
+    backward = differentiate(kernel, [k in which for k in range(len(values))])
+    grads = [np.array(seeds[k]) if k in seeds else np.zeros_like(values[k]) for k in which]
+    compiler.execute(backward.kernel, [*_copies(values), *grads], grid, device)
 
     def loss(inputs: Sequence[Any]) -> float:
-        fresh = [np.array(x) for x in inputs] + [np.zeros_like(o) for o in outs]
-        compiler.execute(case.kernel, fresh, (1,), "interpret")
+        fresh = _copies(inputs)
+        compiler.execute(kernel, fresh, grid, "interpret")
         return float(sum(np.sum(fresh[k] * s) for k, s in seeds.items()))
 
-    grads = [np.array(seeds[k]) if k in seeds else np.zeros_like(values[k]) for k in range(len(values)) if wrt[k]]
-    copies = [np.array(v) for v in values]
-    compiler.execute(backward.kernel, [*copies, *grads], (1,), device)
-    step = 1e-6
-    which = [k for k in range(len(values)) if wrt[k]]
     for k, grad in zip(which, grads, strict=True):
-        if k >= len(arrays) or k in sample.fixed:
-            continue
-        direction = rng.standard_normal(arrays[k].shape)
-        plus, minus = ([np.array(a) for a in arrays] for _ in range(2))
-        plus[k] = plus[k] + step * direction
-        minus[k] = minus[k] - step * direction
-        expected = (loss(plus) - loss(minus)) / (2 * step)
-        got = float(np.sum(grad * direction))
-        close = abs(expected - got) <= 1e-5 * max(1.0, abs(expected))
-        assert close, f"{definition.name}, operand {k}, {sample.attrs}: finite differences {expected}, adjoint {got}"
+        if k not in fixed:
+            direction = rng.standard_normal(values[k].shape)
+            expected = _slope(loss, values, k, direction, 1e-6)
+            _require_slope(expected, float(np.sum(grad * direction)), 1e-5, f"{what}, operand {k} on {device}")
 
 
-def _is_written(definition: OpDef, k: int) -> bool:
-    return operand_kind(definition, k) == "array" and definition.effect in ("write", "atomic")
+def _copies(values: Sequence[Any]) -> list[Any]:
+    return [np.array(x) if isinstance(x, np.ndarray) else x for x in values]
+
+
+def _slope(f: Callable[[list[Any]], float], values: Sequence[Any], k: int, direction: Host, step: float) -> float:
+    """The derivative of `f` when value `k` moves along a direction, by central differences."""
+    x = values[k]
+    plus, minus = ([*values[:k], (x + h * direction).astype(x.dtype), *values[k + 1 :]] for h in (step, -step))
+    return (f(plus) - f(minus)) / (2 * step)
+
+
+def _require_slope(expected: float, got: float, tolerance: float, what: str) -> None:
+    close = abs(expected - got) <= tolerance * max(1.0, abs(expected))
+    assert close, f"{what}: finite differences {expected}, adjoint {got}"
+
+
+def gradcheck(
+    kernel: Any,
+    dim: int | Sequence[int],
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    *,
+    tiled: bool = True,
+    block_dim: int | None = None,
+    device: str = "cpu",
+    step: float = 1e-6,
+    tolerance: float = 1e-5,
+    rng: Rng | None = None,
+) -> None:
+    """Hold the gradient that a Tape gives for a launch against central differences, along random directions.
+
+    Args:
+        kernel, dim, inputs, outputs, block_dim: as for a launch; arrays are not changed.
+        tiled: `launch_tiled` or `launch`.
+        step: how far the inputs are moved. The default suits float64; for float32 take 1e-2 and tolerance 1e-2.
+        tolerance: largest error allowed, relative to the slope or to 1.
+
+    Raises:
+        AssertionError: names the input whose gradient is wrong.
+    """
+    rng = rng or np.random.default_rng(0)
+    start = launch_tiled if tiled else launch
+    values = _copies([x.numpy() if isinstance(x, Array) else x for x in (*inputs, *outputs)])
+    first = len(inputs)
+    seeds = {k: rng.standard_normal(x.shape).astype(x.dtype) for k, x in enumerate(values) if k >= first and is_float(x)}
+
+    def run(args: Sequence[Any]) -> None:
+        start(kernel, dim, inputs=args, block_dim=block_dim, device=device)
+
+    def loss(args: Sequence[Any]) -> float:
+        fresh = _copies(args)
+        run(fresh)
+        return float(sum(np.sum(fresh[k].astype(np.float64) * s) for k, s in seeds.items()))
+
+    args = [array(x, requires_grad=is_float(x)) if isinstance(x, np.ndarray) else x for x in _copies(values)]
+    with Tape() as tape:
+        run(args)
+    tape.backward(grads={args[k]: array(s) for k, s in seeds.items()})
+    for k in range(first):
+        if isinstance(values[k], np.ndarray) and is_float(values[k]):
+            direction = rng.standard_normal(values[k].shape)
+            expected = _slope(loss, values, k, direction, step)
+            got = float(np.sum(np.asarray(args[k].grad) * direction))
+            _require_slope(expected, got, tolerance, f"{kernel!r}, input {k} on {device}")
