@@ -16,6 +16,7 @@ from typing import Any, cast
 import numpy as np
 
 from tilegrad import dtypes as dt
+from tilegrad.codegen import small_floats
 from tilegrad.codegen.text import FunctionText
 from tilegrad.diagnostics import CompilerBug
 from tilegrad.dtypes import DType
@@ -36,6 +37,9 @@ class Target:
     has_f16c: bool = True
     attributes: str = '"prefer-vector-width"="512" nounwind'
 
+
+#: Vectors look up tables of so many entries by selecting, which beats a gather.
+SMALL_TABLE = 8
 
 _SCALAR = {"bool": "i1", "float16": "half", "bfloat16": "i16", "float32": "float", "float64": "double"}
 _SUFFIX = {"float16": "f16", "float32": "f32", "float64": "f64"}
@@ -131,8 +135,6 @@ class RegisterEmitter(Emitter):
         return self._convert("bitcast", x, dtype)
 
     def _convert(self, instruction: str, x: Reg, dtype: DType) -> Reg:
-        if x.name[0] not in "%":  # a constant: give it a name first
-            pass
         return Reg(self.f.let(f"{instruction} {self._type(x)} {x.name} to {type_name(dtype, x.width)}"), dtype, x.width)
 
     def cast(self, x: Reg, dtype: DType) -> Reg:
@@ -173,42 +175,26 @@ class RegisterEmitter(Emitter):
 
     def _cast_half(self, x: Reg, dtype: DType) -> Reg:
         """Conversions from and to 16-bit floats, through float32 and with one rounding."""
+        if x.dtype.is_half:
+            return self.cast(self._widened(x), dtype)
+        if x.dtype is dt.float64 or (x.dtype.is_int and x.dtype.bits >= 32):
+            single = small_floats.round_to_odd(self, self.cast(x, dt.float64))
+        else:
+            single = self.cast(x, dt.float32)
+        if dtype is dt.bfloat16:
+            return small_floats.float32_to_bfloat16(self, single)
+        if not self.target.has_f16c:
+            return small_floats.float32_to_float16(self, single)
+        return self._convert("fptrunc", self._call("arithmetic.fence", dt.float32, single), dt.float16)
+
+    def _widened(self, x: Reg) -> Reg:
+        """A 16-bit float as float32."""
         if x.dtype is dt.bfloat16:
-            wide = self.shl(self.cast(self.bitcast(x, dt.uint16), dt.uint32), self.const(16, dt.uint32))
-            return self.cast(self.bitcast(wide, dt.float32), dtype)
-        if x.dtype is dt.float16:
-            # the fence keeps LLVM from making one step of half -> float -> double, which would be a call
-            single = self._convert("fpext", x, dt.float32)
-            return self.cast(self._call("arithmetic.fence", dt.float32, single), dtype)
-        single = self._round_to_odd(x) if x.dtype is dt.float64 else self._to_float32(x)
-        if dtype is dt.float16:
-            return self._convert("fptrunc", self._call("arithmetic.fence", dt.float32, single), dt.float16)
-        return self._to_bfloat16(single)
-
-    def _to_float32(self, x: Reg) -> Reg:
-        """A float32 (or an integer rounded to odd, so that a second rounding is harmless)."""
-        if x.dtype.is_int and x.dtype.bits >= 32:
-            return self._round_to_odd(self.cast(x, dt.float64))
-        return self.cast(x, dt.float32)
-
-    def _round_to_odd(self, x: Reg) -> Reg:
-        """float64 to float32 such that rounding once more to 16 bits gives the correctly rounded result."""
-        single = self._convert("fptrunc", x, dt.float32)
-        back = self._convert("fpext", single, dt.float64)
-        bits = self.bitcast(single, dt.int32)
-        exact = self.or_(self.compare("eq", back, x), self.compare("ne", x, x))
-        bigger = self.compare("gt", self.abs(back), self.abs(x))
-        toward = self.select(bigger, self.sub(bits, self.const(1, dt.int32)), bits)
-        odd = self.or_(toward, self.const(1, dt.int32))
-        return self.bitcast(self.select(exact, bits, odd), dt.float32)
-
-    def _to_bfloat16(self, x: Reg) -> Reg:
-        bits = self.bitcast(x, dt.uint32)
-        last = self.and_(self.shr(bits, self.const(16, dt.uint32)), self.const(1, dt.uint32))
-        rounded = self.add(bits, self.add(last, self.const(0x7FFF, dt.uint32)))
-        quiet = self.or_(bits, self.const(0x400000, dt.uint32))
-        chosen = self.select(self.compare("ne", x, x), quiet, rounded)
-        return self.bitcast(self.cast(self.shr(chosen, self.const(16, dt.uint32)), dt.uint16), dt.bfloat16)
+            return small_floats.bfloat16_to_float32(self, x)
+        if not self.target.has_f16c:
+            return small_floats.float16_to_float32(self, x)
+        # the fence keeps LLVM from making one step of half -> float -> double, which would be a call
+        return self._call("arithmetic.fence", dt.float32, self._convert("fpext", x, dt.float32))
 
     # --- arithmetic -------------------------------------------------------------------------------------------------
     def add(self, x: Reg, y: Reg) -> Reg:
@@ -306,7 +292,7 @@ class RegisterEmitter(Emitter):
 
     def _shift(self, instruction: str, x: Reg, n: Reg) -> Reg:
         count = Reg(n.name, x.dtype, n.width)
-        if not n.name.startswith(("%", "splat")) and 0 <= int(n.name) < x.dtype.bits:
+        if n.name.isdigit() and int(n.name) < x.dtype.bits:
             return self._binary(instruction, x, count)
         good = self.compare("lt", self.bitcast(n, _unsigned(n.dtype)), self.const(n.dtype.bits, _unsigned(n.dtype)))
         last = self.const(x.dtype.bits - 1, x.dtype)
@@ -342,6 +328,8 @@ class RegisterEmitter(Emitter):
         return Reg(self.f.let(text), x.dtype, x.width)
 
     def lookup(self, table: Sequence[float | int], index: Reg, dtype: DType) -> Reg:
+        if index.width > 1 and len(table) <= SMALL_TABLE:
+            return self._pick([self.const(v, dtype) for v in table], index, 0)
         scalar = scalar_name(dtype)
         items = ", ".join(f"{scalar} {literal(v, dtype)}" for v in table)
         name = self.f.table(f"[{len(table)} x {scalar}] [{items}]")
@@ -351,6 +339,15 @@ class RegisterEmitter(Emitter):
             return Reg(self.f.let(f"load {scalar}, ptr {ptr}"), dtype)
         ptrs = self.f.let(f"getelementptr inbounds {scalar}, ptr {name}, <{index.width} x i64> {wide.name}")
         return self._gather(ptrs, dtype, index.width, None, None)
+
+    def _pick(self, items: list[Reg], index: Reg, bit: int) -> Reg:
+        """The entry of a small table: the bits of the index choose one of each two neighbours, and so on."""
+        if len(items) == 1:
+            return items[0] if items[0].width > 1 else self._splat(items[0], index.width)
+        one = self.const(1 << bit, index.dtype)
+        odd = self.compare("ne", self.and_(index, one), self.zero(index.dtype))
+        pairs = [self.select(odd, *reversed(items[i : i + 2])) for i in range(0, len(items) - 1, 2)]
+        return self._pick(pairs + items[len(pairs) * 2 :], index, bit + 1)
 
     # --- vectors ----------------------------------------------------------------------------------------------------
     def iota(self, dtype: DType) -> Reg:
