@@ -6,7 +6,10 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+import test_random_kernels
 import tilegrad as tg
 from tilegrad import interpreter
 from tilegrad.ad import differentiate
@@ -96,7 +99,8 @@ def test_a_division_by_a_constant_zero_is_left_to_raise():
     ("line", "kept"),
     [
         ("mul(%t, %ones)", False), ("mul(%ones, %t)", False), ("div(%t, %ones)", False), ("sub(%t, %zeros)", False),
-        ("div(%ones, %t)", True), ("sub(%t, %negative)", True), ("sub(%zeros, %t)", True), ("add(%t, %zeros)", True),
+        ("chain(%t, %ones)", False), ("chain(%ones, %t)", True), ("neg(%minus)", False), ("add(%t, %zeros)", True),
+        ("div(%ones, %t)", True), ("sub(%t, %negative)", True), ("sub(%zeros, %t)", True),
         ("mul(%t, %zeros)", True), ("where(%yes, %t, %ones)", False), ("where(%no, %ones, %t)", False),
         ("where(%unknown, %t, %t)", False), ("where(%unknown, %t, %ones)", True),
     ],
@@ -116,6 +120,7 @@ def test_neutral_operands(line, kept):
   %yes = tile_full(%true) {shape=(4, 4)} : bool[4,4]
   %no = tile_full(%false) {shape=(4, 4)} : bool[4,4]
   %unknown = lt(%t, %zeros) : bool[4,4]
+  %minus = neg(%t) : float32[4,4]
 """
         + f"  %r = {line} : float32[4,4]\n"
         + STORE
@@ -165,6 +170,23 @@ def test_views_that_change_nothing(lines, kept):
     assert sum(counts(k)[line.split("(")[0]] for line in set(lines)) == kept
 
 
+def test_transposes_of_three_axes_merge():
+    k = simplified(
+        LOAD
+        + """\
+  %1 = tile_reshape(%t) {shape=(2, 1, 8)} : float32[2,1,8]
+  %2 = tile_transpose(%1) {axes=(1, 2, 0)} : float32[1,8,2]
+  %3 = tile_transpose(%2) {axes=(0, 2, 1)} : float32[1,2,8]
+  %r = tile_reshape(%3) {shape=(4, 4)} : float32[4,4]
+  %4 = tile_transpose(%2) {axes=(2, 0, 1)} : float32[2,1,8]
+  %5 = tile_reshape(%4) {shape=(4, 4)} : float32[4,4]
+  tile_store(%a, %5, %one, %zero)
+"""
+        + STORE
+    )
+    assert [op.attrs["axes"] for op in k.body.ops if op.name == "tile_transpose"] == [(1, 0, 2)]
+
+
 def test_views_of_different_shape_merge():
     k = simplified(
         LOAD
@@ -199,7 +221,7 @@ def test_a_product_that_is_added_accumulates():
 
 def test_a_product_that_is_used_twice_stays():
     k = close(simplify.run, read(LOAD + PRODUCT + "  %r = add(%p, %p) : float32[4,4]\n" + STORE))
-    assert counts(clean(k))["tile_matmul"] == 1
+    assert counts(clean(k))["tile_matmul"] == 1 and not counts(k)["tile_matmul_add"]
 
 
 def test_a_product_from_outside_of_a_loop_is_not_repeated_in_it():
@@ -629,6 +651,23 @@ def stages(kernel: Kernel):
     for run in PASSES:
         kernel = verify(run(kernel), infer_types)
         yield kernel
+
+
+@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(test_random_kernels.program(), st.integers(0, 3))
+def test_random_kernels_keep_results(text, n):
+    x, y = np.random.default_rng(n).uniform(-1, 1, (4, 6)), np.zeros((3, 5))
+    forward = test_random_kernels.build(text).ir(x, y, n, block_dim=4)
+    both_grads = [np.zeros_like(x), np.random.default_rng(n).uniform(-1, 1, (3, 5))]
+    for kernel, grads in ((forward, []), (differentiate(forward, (True, True, False)).kernel, both_grads)):
+        found = []
+        for k in (kernel, *stages(kernel)):
+            arrays = [np.array(a) for a in (x, y, *grads)]
+            interpreter.run(k, [*arrays[:2], n, *arrays[2:]], (1,))
+            found.append(arrays[2:] if grads else arrays)
+        for later in found[1:]:
+            for a, b in zip(found[0], later, strict=True):
+                np.testing.assert_allclose(b, a, rtol=1e-9, atol=1e-9)
 
 
 def test_the_weights_are_loaded_once():

@@ -3,6 +3,7 @@
 Every rule but S4 is exact: it changes no bit of a result (a folded function is the correctly rounded one).
     S1 an elementwise op on constants is computed                 add(2, 3)                  -> 5
     S2 a neutral operand: x * 1, x - 0, integer x + 0, b & True, where(True, x, y), ...      -> x
+       (a cotangent of -0 may stay -0 where `chain` makes it 0)
     S3 views: transpose of transpose, reshape of reshape, broadcast or reshape of a fill or to the same shape
     S4 add(c, tile_matmul(a, b)), the product used once           -> tile_matmul_add(a, b, c), rounded once
     S5 if of a constant                                           -> the region taken
@@ -174,9 +175,10 @@ def _logic(neutral: bool) -> Rule:
     return rule
 
 
-def _invert(self: _Simplify, op: Op, operands: tuple[Value, ...]) -> Value | None:
+def _twice(self: _Simplify, op: Op, operands: tuple[Value, ...]) -> Value | None:
+    """Two negations cancel."""
     inner = operands[0].op
-    return inner.operands[0] if inner is not None and inner.name == "invert" else None
+    return inner.operands[0] if inner is not None and inner.name == op.name else None
 
 
 def _where(self: _Simplify, op: Op, operands: tuple[Value, ...]) -> Value | None:
@@ -253,9 +255,11 @@ _RULES: dict[str, Rule] = {
     "sub": _minus,
     "mul": _times,
     "div": _times,
+    "chain": _times,
     "bit_and": _logic(True),
     "bit_or": _logic(False),
-    "invert": _invert,
+    "invert": _twice,
+    "neg": _twice,
     "where": _where,
     "astype": _same_view,
     "tile_transpose": _transpose,
