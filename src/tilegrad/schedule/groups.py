@@ -81,7 +81,8 @@ class Planner:
     def _wants_memory(self, v: Value, user: Op) -> bool:
         if user.definition.cls == "block" or user.definition.name == "tile_reshape":
             return True
-        return not in_register(v) and user.definition in (if_, for_, while_, yield_, push) and not self._in_map(user)
+        kept = user.definition in (if_, for_, while_, yield_, push) or user.definition.effect == "print"
+        return not in_register(v) and kept and not self._in_map(user)
 
     def _in_map(self, op: Op) -> bool:
         owner = self.facts.owner.get(self.facts.home[op])
