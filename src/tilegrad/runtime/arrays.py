@@ -171,7 +171,7 @@ class Array:
 
     def _view(self, data: Host, select: Callable[[Array], Any]) -> Array:
         found = Array(data)
-        found.base = self.base or self
+        found.base = self if self.base is None else self.base
         found._requires_grad, found._parent, found._select = None, self, select
         return found
 
