@@ -320,7 +320,7 @@ def _run(
     record_tape: bool,
     tiled: bool,
 ) -> None:
-    grid = (dim,) if type(dim) is int and dim >= 0 and isinstance(kernel, Kernel) else _grid(kernel, dim)
+    grid = (dim,) if type(dim) is int and 0 <= dim < 2**31 and isinstance(kernel, Kernel) else _grid(kernel, dim)
     lanes = block_dim or config.block_dim
     if lanes < 1 or block_dim == 0:
         raise LaunchError(f"block_dim must be at least 1, it is {block_dim}")
@@ -331,9 +331,8 @@ def _run(
             _refuse_read_only(kernel, i)
     chosen = device or config.device
     ir = found.ir_for(natives)
-    if record_tape:
-        for active in tape.active():
-            active.record_launch(kernel, ir, args, grid, chosen)
+    for active in tape.active(record_tape):
+        active.record_launch(kernel, ir, args, grid, chosen)
     passed = natives if len(found.passed) == len(natives) else [natives[i] for i in found.passed]
     compiler.execute(ir, passed, grid, chosen)
 
@@ -350,6 +349,11 @@ def _grid(kernel: Any, dim: Any) -> tuple[int, ...]:
         raise LaunchError(f"dim must be an int or 1 to 4 ints, it is {dim!r}", help="write dim=n, dim=(m, n), ...")
     if any(n < 0 for n in items):
         raise LaunchError(f"a launch dimension is negative: dim={dim!r}")
+    if any(n >= 2**31 for n in items):
+        raise LaunchError(
+            f"a launch dimension is larger than 2**31 - 1, which tid() can count: dim={dim!r}",
+            help="use several dimensions, or a loop in the kernel",
+        )
     return tuple(int(n) for n in items)
 
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Protocol, Self
@@ -34,7 +35,7 @@ from tilegrad.ad import activity
 from tilegrad.diagnostics import GradientUndefined, LaunchError, TypeMismatch
 from tilegrad.ir.core import Kernel, Value
 from tilegrad.ir.types import ScalarType
-from tilegrad.runtime.arrays import Array, foreign
+from tilegrad.runtime.arrays import Array, before_write, foreign
 
 SMALL = 64 * 1024
 SAMPLE = 1024
@@ -45,9 +46,8 @@ Span = tuple[int, int]
 
 def host(x: Any) -> Host | None:
     """The NumPy array behind an argument of a launch, or None for a scalar."""
-    if isinstance(x, np.ndarray):
-        return x
-    return x.data if isinstance(x, Array) else None
+    found = foreign(x)
+    return found if isinstance(found, np.ndarray) else None
 
 
 def require_host(x: Any) -> Host:
@@ -65,11 +65,20 @@ def span(a: Host) -> Span:
 
 
 def overlap(a: Span, b: Span) -> bool:
+    """Whether two ranges of addresses have a byte in common."""
     return a[0] < b[1] and b[0] < a[1]
 
 
 def is_float(a: Host) -> bool:
     return bool(a.dtype.kind == "f" or a.dtype.name == "bfloat16")
+
+
+def fingerprint(a: Host) -> bytes:
+    """All bytes of a small array, those of a sample of a large one: enough to notice nearly every change."""
+    if a.nbytes <= SMALL:
+        return a.tobytes()
+    picks = np.linspace(0, a.size - 1, SAMPLE).astype(np.int64)
+    return bytes(a.flat[picks].tobytes())
 
 
 class Mirror:
@@ -90,7 +99,8 @@ class Mirror:
 
     def has(self, a: Host) -> bool:
         """Whether any of the array's piece has been asked for, so that it may differ from zero."""
-        return self._piece(a) in self.buffers
+        piece = self._piece(a)
+        return piece is not None and piece in self.buffers
 
     def view(self, a: Host) -> Host:
         """The array that lies in the mirror where `a` lies in memory."""
@@ -120,18 +130,12 @@ class Held:
         self.saved: Host | None = None
         self.current = True  # nothing that we know of has written to the array since
         self.links: frozenset[int] = frozenset()
-        self.sample = self._sample()
+        self.sample = fingerprint(array)
         if array.nbytes <= SMALL:
             self.save()
 
-    def _sample(self) -> bytes:
-        if self.array.nbytes <= SMALL:
-            return self.array.tobytes()
-        picks = np.linspace(0, self.array.size - 1, SAMPLE).astype(np.int64)
-        return bytes(self.array.flat[picks].tobytes())
-
     def unchanged(self) -> bool:
-        return self.current and self._sample() == self.sample
+        return self.current and fingerprint(self.array) == self.sample
 
     def save(self) -> None:
         if self.saved is None:
@@ -271,7 +275,13 @@ _watching: weakref.WeakSet[Tape] = weakref.WeakSet()  # tapes that hold contents
 
 
 class Recorder:
-    """Tells all tapes of a launch; `active` gives it to whoever launches."""
+    """Tells all tapes of a launch; `active` gives it to whoever launches.
+
+    One that does not `record` only has contents saved that the launch overwrites.
+    """
+
+    def __init__(self, record: bool) -> None:
+        self.record = record
 
     def record_launch(self, kernel: Any, ir: Kernel, args: Sequence[Any], grid: tuple[int, ...], device: str) -> None:
         """Note that `ir` is about to run; contents that it overwrites are saved now.
@@ -285,17 +295,17 @@ class Recorder:
         passed = tuple(_argument(x, p) for x, p in zip(given, ir.params, strict=True))
         written = [require_host(passed[i]) for i in _written_params(ir)]
         refused = not getattr(kernel, "enable_backward", True)
-        for tape in list(_active.tapes):
+        for tape in list(_active.tapes) if self.record else ():
             tape._add_launch(ir, passed, grid, device, written, refused)
         _before_write(written)
 
 
-_recorder = Recorder()
+_recorders = {True: (Recorder(True),), False: (Recorder(False),)}
 
 
-def active() -> Sequence[Recorder]:
+def active(record: bool = True) -> Sequence[Recorder]:
     """Whom to tell of a launch: nobody, if no tape records or holds contents of arrays."""
-    return (_recorder,) if _active.tapes or _watching else ()
+    return _recorders[record] if _active.tapes or _watching else ()
 
 
 def record_launch(kernel: Kernel, args: Sequence[Any], grid: tuple[int, ...], device: str = "cpu") -> None:
@@ -345,8 +355,24 @@ def copy_recorded(dest: Host, source: Host) -> None:
 
 
 def add_recorded(dest: Host, source: Host) -> None:
+    """dest += source; elements of `dest` that are one in memory get the sum."""
     _record(Add(dest, source))
-    np.add(dest, source, out=dest)
+    repeated = tuple(k for k, (n, s) in enumerate(zip(dest.shape, dest.strides, strict=True)) if n > 1 and s == 0)
+    if repeated:
+        source = source.sum(axis=repeated, keepdims=True)
+        dest = dest[tuple(slice(0, 1) if k in repeated else slice(None) for k in range(dest.ndim))]
+    np.add(dest, source, out=dest, casting="same_kind")
+
+
+def _array_written(dest: Array, source: Array | None) -> None:
+    if _active.tapes or _watching:
+        if source is None:
+            record_write(dest)
+        else:
+            record_copy(dest, source)
+
+
+before_write.append(_array_written)
 
 
 def clear_recorded(dest: Host) -> None:
@@ -405,7 +431,7 @@ class Tape:
         return self
 
     def __exit__(self, *_: object) -> None:
-        _active.tapes.remove(self)
+        del _active.tapes[len(_active.tapes) - 1 - _active.tapes[::-1].index(self)]
 
     def watch(self, array: Any) -> None:
         """Ask for the gradient of an array that has no `requires_grad`, for example a NumPy array."""
@@ -483,12 +509,22 @@ class Tape:
         Raises:
             GradientUndefined: a gradient on the way cannot be given exactly.
         """
-        seeds = self._seeds(loss, grads)
-        self._cts, self._last = self._pull(seeds)
+        self._cts, self._last = self.pull(self._seeds(loss, grads))
         self._spent = not retain
-        for x in list(self._known.values()):
-            if isinstance(x, Array) and (x.requires_grad or x.grad is not None):
-                self._deliver(x)
+        with self._paused():
+            self._deliver()
+
+    @contextmanager
+    def _paused(self) -> Iterator[None]:
+        """Do not record what this tape does itself."""
+        inside = [k for k, tape in enumerate(_active.tapes) if tape is self]
+        for k in reversed(inside):
+            del _active.tapes[k]
+        try:
+            yield
+        finally:
+            for k in inside:
+                _active.tapes.insert(k, self)
 
     def _seeds(self, loss: Any, grads: Mapping[Any, Any] | None) -> list[tuple[Host, Host]]:
         seeds: list[tuple[Host, Host]] = []
@@ -511,10 +547,10 @@ class Tape:
         """The `.grad` of outputs, and of other written arrays if users have put it there."""
         for x in self._known.values():
             grad = host(x.grad) if isinstance(x, Array) and x.grad is not None else None
-            if grad is None:
+            if grad is None or not grad.any():
                 continue
             last = self._last_use(require_host(x))
-            if last == "written" or (last == "read after" and self._made.get(id(x)) != grad.tobytes()):
+            if last == "written" or (last == "read after" and self._made.get(id(x)) != fingerprint(grad)):
                 yield require_host(x), grad
 
     def _last_use(self, a: Host) -> str:
@@ -526,16 +562,24 @@ class Tape:
             read = read or any(overlap(mine, span(r)) for r in record.arrays)
         return "not written"
 
-    def _pull(self, seeds: Iterable[tuple[Host, Host]]) -> tuple[Mirror, dict[int, Host]]:
-        """The cotangents of the first versions of all memory, and of the last versions of arrays that were written."""
+    def pull(self, seeds: Iterable[tuple[Host, Host]]) -> tuple[Mirror, dict[int, Host]]:
+        """Run all adjoints, without touching any `.grad`.
+
+        Args:
+            seeds: arrays, and the cotangents of their last versions.
+        Returns: the cotangents of the first versions of all memory, and by `id` those of the last versions of arrays
+            that the tape writes.
+        """
+        seeds = list(seeds)
         cts = Mirror([a for r in self.records for a in r.arrays] + [require_host(x) for x in self._known.values()]
                      + [a for a, _ in seeds])  # fmt: skip
-        for a, seed in seeds:
-            add_recorded(cts.view(a), np.broadcast_to(seed, a.shape))
         last: dict[int, Host] = {}
-        for record in reversed(self.records):
-            self._keep_last(record, cts, last)
-            record.pull(cts)
+        with self._paused():
+            for a, seed in seeds:
+                add_recorded(cts.view(a), np.broadcast_to(seed, a.shape))
+            for record in reversed(self.records):
+                self._keep_last(record, cts, last)
+                record.pull(cts)
         return cts, last
 
     def _keep_last(self, record: Record, cts: Mirror, last: dict[int, Host]) -> None:
@@ -548,17 +592,25 @@ class Tape:
                 if cts.has(a):
                     copy_recorded(last[key], cts.view(a))
 
-    def _deliver(self, x: Array) -> None:
-        a = require_host(x)
+    def _deliver(self) -> None:
+        """Put the gradients found into `.grad`: the same place once, however many views of it took part."""
         assert self._cts is not None
-        if x.grad is None:
-            x.grad = Array(np.zeros(a.shape, a.dtype))
-        grad = require_host(x.grad)
-        if id(x) in self._last:
-            copy_recorded(grad, self._last[id(x)])
-            self._made[id(x)] = grad.tobytes()
-        elif self._cts.has(a):
-            add_recorded(grad, self._cts.view(a))
+        leaves: list[tuple[Host, Host]] = []
+        for x in self._known.values():
+            if not isinstance(x, Array) or not (x.requires_grad or x.grad is not None):
+                continue
+            grad, a = require_host(x.grad), require_host(x)
+            if id(x) in self._last:
+                copy_recorded(grad, self._last[id(x)])
+                self._made[id(x)] = fingerprint(grad)
+            elif self._cts.has(a):
+                leaves.append((grad, self._cts.view(a)))
+        done = Mirror(grad for grad, _ in leaves)
+        several = len(done.pieces) < len(leaves)
+        for grad, ct in leaves:
+            add_recorded(grad, np.where(done.view(grad) == 0, ct, 0) if several else ct)
+            if several:
+                done.view(grad)[...] = 1
 
     def gradient(self, array: Any) -> Host:
         """The cotangent that the last backward pass found for an array given to `watch` (or any `Array` on the tape).
