@@ -1,8 +1,15 @@
 # Everything that developers do, as short commands. `make help` lists them.
+#
+# All work happens in $(VENV). It is made again when pyproject.toml changes, and with the extras that a target needs:
+# `make demo` does not wait for the developers' tools.
 PYTHON ?= python3
 VENV ?= .venv
-BIN = $(VENV)/bin
-STAMP = $(VENV)/.installed
+JOBS ?= 2
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+DEMO := $(VENV)/.demo-installed
+DEV := $(VENV)/.dev-installed
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check fix bench docs clean
@@ -10,33 +17,42 @@ STAMP = $(VENV)/.installed
 help: ## list the commands
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(STAMP): pyproject.toml
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "tilegrad needs Python 3.11 or newer; name one: make PYTHON=python3.12 ..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,demo]'
+
+$(DEMO): pyproject.toml | $(BIN)/python
+	$(PIP) --editable '.[demo]'
 	@touch $@
 
-setup: $(STAMP) ## make a virtual environment with everything in it
+$(DEV): pyproject.toml | $(BIN)/python
+	$(PIP) --editable '.[dev,demo]'
+	@touch $@ $(DEMO)
 
-demo: $(STAMP) ## train a digit classifier with tile kernels
+setup: $(DEV) ## make a virtual environment with everything in it
+
+demo: $(DEMO) ## train a digit classifier with tile kernels
 	$(BIN)/python examples/digits.py
 
-test: $(STAMP) ## run the tests
-	$(BIN)/python -m pytest -n 2 -q
+test: $(DEV) ## run the tests
+	$(BIN)/python -m pytest -q -n $(JOBS)
 
-check: $(STAMP) ## formatting, lint, types
+check: $(DEV) ## formatting, lint, types, layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_layers.py
 
-fix: $(STAMP) ## mend formatting and what lint can mend
-	$(BIN)/ruff format .
+fix: $(DEV) ## mend formatting and what lint can mend
 	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
 
-bench: $(STAMP) ## compare speed with the peers that are installed
+bench: $(DEV) ## compare speed with the peers that are installed
 	$(BIN)/python bench/bench.py
 
-docs: $(STAMP) ## build the reference from the docstrings into out/docs
-	$(BIN)/pdoc -o out/docs tilegrad
+docs: $(DEV) ## build the documentation into out/docs
+	$(BIN)/mkdocs build --strict --quiet
 
 clean: ## remove what was built
 	rm -rf $(VENV) out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

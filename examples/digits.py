@@ -13,7 +13,9 @@ import time
 from pathlib import Path
 
 import numpy as np
-from rich.progress import Progress
+from matplotlib.figure import Figure
+from rich.progress import track
+from sklearn import datasets
 
 import tilegrad as tg
 
@@ -106,7 +108,7 @@ class Model:
             tg.launch_tiled(cross_entropy, dim=len(images), inputs=[scores, labels], outputs=[loss])
         tape.backward(loss)
         self.steps += 1
-        for w, (mean, square) in zip(self.weights, self.state):
+        for w, (mean, square) in zip(self.weights, self.state, strict=True):
             tg.launch(adam, dim=w.size, inputs=[w, w.grad, mean, square, rate, self.steps])
         tape.zero()
         return float(loss.numpy()[0])
@@ -114,9 +116,7 @@ class Model:
 
 def load_digits(rng):
     """scikit-learn's 1797 digits, shuffled and split: images in [0, 1] and labels, for training and for testing."""
-    from sklearn.datasets import load_digits as load
-
-    data = load()
+    data = datasets.load_digits()
     order = rng.permutation(len(data.target))
     images, labels = (data.data[order] / 16).astype(np.float32), data.target[order].astype(np.int32)
     return images[:1437], labels[:1437], images[1437:], labels[1437:]
@@ -124,12 +124,7 @@ def load_digits(rng):
 
 def save_picture(path, losses, images, labels, predicted):
     """The loss curve and a grid of test digits with what the network reads; mistakes are red."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure = plt.figure(figsize=(11, 5), layout="constrained")
+    figure = Figure(figsize=(11, 5), layout="constrained")
     curve, grid = figure.subfigures(1, 2)
     axes = curve.subplots()
     axes.semilogy(losses)
@@ -140,7 +135,6 @@ def save_picture(path, losses, images, labels, predicted):
         axis.axis("off")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
-    plt.close(figure)
 
 
 def main() -> None:
@@ -148,13 +142,12 @@ def main() -> None:
     images, labels, test_images, test_labels = load_digits(rng)
     model, losses = Model(rng), []
     start = time.perf_counter()
-    with Progress() as progress:
-        for epoch in progress.track(range(EPOCHS), description="learning"):
-            order = rng.permutation(len(labels))
-            rate = 3e-3 * (1 - epoch / EPOCHS)
-            for k in range(0, len(labels), BATCH):
-                batch = order[k : k + BATCH]
-                losses.append(model.train(images[batch], labels[batch], rate))
+    for epoch in track(range(EPOCHS), description="learning"):
+        order = rng.permutation(len(labels))
+        rate = 3e-3 * (1 - epoch / EPOCHS)
+        for k in range(0, len(labels), BATCH):
+            batch = order[k : k + BATCH]
+            losses.append(model.train(images[batch], labels[batch], rate))
     seconds = time.perf_counter() - start
     predicted = model.forward(test_images).numpy().argmax(axis=1)
     picture = Path("out/digits.png")

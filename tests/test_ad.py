@@ -438,6 +438,35 @@ def test_map_of_two_tiles():
     check(mapped_two, 1, values(4), values(4), tiled=True)
 
 
+@tg.kernel
+def gathered(x: F1, at: I1, y: F1):
+    t = tg.tile_load(at, shape=4)
+
+    def f(i: tg.int32):
+        return x[i] * x[0]
+
+    tg.tile_store(y, tg.tile_map(f, t))
+
+
+def test_map_that_gathers_from_an_array():
+    check(gathered, 1, values(5), np.array([3, 0, 3, 1], np.int32), values(4), tiled=True)
+
+
+@tg.kernel
+def gathered_from_tile(x: F1, at: I1, y: F1):
+    t = tg.tile_load(at, shape=4)
+    u = tg.sin(tg.tile_load(x, shape=5))
+
+    def f(i: tg.int32):
+        return u[i] * u[0]
+
+    tg.tile_store(y, tg.tile_map(f, t))
+
+
+def test_map_that_gathers_from_a_tile():
+    check(gathered_from_tile, 1, values(5), np.array([3, 0, 3, 1], np.int32), values(4), tiled=True)
+
+
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ from tilegrad.codegen.registers import apply_elementwise
 from tilegrad.diagnostics import CompilerBug
 from tilegrad.emit import ArrayRef, Buffer, Coord, Index, Reg
 from tilegrad.ir.core import Block, Kernel, Op, Value
-from tilegrad.ir.types import ArrayType, TileType, dtype_of, is_varying, shape_of
+from tilegrad.ir.types import ArrayType, ScalarType, TileType, dtype_of, is_varying, shape_of
 from tilegrad.ops.control import constant, for_, if_, map_, pop, push, spread, stack, while_
 from tilegrad.schedule.facts import is_pure
 from tilegrad.schedule.stages import Control, Group, Lanes, Scalar, Schedule, Stage, Whole, in_register, stored_type
@@ -60,8 +60,6 @@ class Lowering:
         #: the first lane of the vector in hand, while lane code is emitted
         self.lane_base: Reg | int = 0
         self.lane_index: Index | None = None
-        #: lane values that the lane loop in hand itself puts into their slots
-        self.pending: frozenset[Value] = frozenset()
         #: coordinates of that lane in the grid, while a vector of lanes lies in one row of it
         self.thread_base: list[Reg] = []
         self.extra_bytes = 0
@@ -105,7 +103,7 @@ class Lowering:
         if found is not None:
             assert isinstance(found, Reg)
             return found
-        if v in self.plan.slots and v not in self.pending:
+        if v in self.plan.slots and not (isinstance(v.type, ScalarType) and v.op is not None and is_pure(v.op)):
             result = self._from_slot(v)
         elif isinstance(v.type, TileType):
             result = self.element(v, (Coord(0),) * v.type.ndim)

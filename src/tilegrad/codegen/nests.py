@@ -179,11 +179,9 @@ class Nests(Lowering):
         mask = None
         if limit is not None:
             mask = e.compare("lt", e.lanes_of(self.lane_index[0]), e.splat(limit))
-        self.pending = frozenset(r for r in stage.roots if isinstance(r, Value))
         with self.scope(), e.masked(mask):
             for root in stage.roots:
                 self._lane_root(root)
-        self.pending = frozenset()
         e.width, self.lane_base, self.lane_index = 1, 0, None
 
     def _lane_root(self, root: Op | Value) -> None:

@@ -402,6 +402,18 @@ class RegisterEmitter(Emitter):
             parts.append(Reg(self.f.let(text), x.dtype, half))
         return parts[0], parts[1]
 
+    def sum_lanes(self, x: Reg) -> Reg:
+        """The sum of a vector's elements, halves first, in a fixed order."""
+        if x.width == 1:
+            return x
+        t, scalar = self._type(x), scalar_name(x.dtype)
+        name = f"llvm.vector.reduce.{'fadd' if x.dtype.is_float else 'add'}.{_overload(x.dtype, x.width)}"
+        if not x.dtype.is_float:
+            self.f.declare(name, scalar, t)
+            return Reg(self.f.let(f"call {scalar} @{name}({t} {x.name})"), x.dtype)
+        self.f.declare(name, scalar, f"{scalar}, {t}")
+        return Reg(self.f.let(f"call reassoc {scalar} @{name}({scalar} -0.0, {t} {x.name})"), x.dtype)
+
     def first_lane(self, mask: Reg) -> Reg:
         """The number of the first element for which the mask holds (some element must)."""
         bits = self.f.let(f"bitcast {self._type(mask)} {mask.name} to i{mask.width}")

@@ -174,7 +174,7 @@ class Planner:
             return
         (needs.identity if identity else needs.elsewhere).add(x)
         op = x.op
-        if op is None or x in self.stored or not self.is_inline(x):
+        if op is None or not self.is_inline(x):
             needs.leaves.add(x)
         else:
             self._collect_op(op, identity, needs, whole)
@@ -182,10 +182,10 @@ class Planner:
     def is_inline(self, x: Value) -> bool:
         """Whether `x` is computed where it is read."""
         op = x.op
-        if op is None or x in self.stored:
+        if op is None:
             return False
         if isinstance(x.type, TileType):
-            return op.definition.cls == "point" or op.definition is map_
+            return x not in self.stored and (op.definition.cls == "point" or op.definition is map_)
         return is_pure(op)
 
 
@@ -205,9 +205,11 @@ def _captured(region: Block) -> Iterator[Value]:
 class _BlockPlanner:
     """Plans the ops of one block."""
 
-    def __init__(self, planner: Planner, block: Block) -> None:
+    def __init__(self, planner: Planner, block: Block, in_memory: Iterable[Value] = ()) -> None:
         self.planner = planner
         self.facts = planner.facts
+        #: pure lane values that a lane loop on the way here has put into their slots
+        self.in_memory = set(in_memory)
         self.block = block
         self.stages: list[Stage] = []
         self.maker: dict[Value, Stage] = {}
@@ -254,7 +256,7 @@ class _BlockPlanner:
         regions = []
         for region in op.regions:
             self.planner.stored.update(v for v in region.args if is_varying(v.type))
-            regions.append(_BlockPlanner(self.planner, region).run())
+            regions.append(_BlockPlanner(self.planner, region, self.in_memory).run())
         self._append(Control(op, regions), op.results, self.facts.accesses(op))
 
     def _add_scalar(self, op: Op) -> None:
@@ -333,14 +335,16 @@ class _BlockPlanner:
         self.planner.stored.update(v for v in values if isinstance(v.type, ScalarType) and v.type.varying)
 
     def _store_lane_values(self, values: Iterable[Value]) -> None:
-        """Have varying values in memory, because something that is not lane code reads them."""
+        """Have varying values in memory, because something that is not lane code reads them.
+
+        Lane code itself computes a pure value where it reads it, so only these readers need the slot.
+        """
         for v in values:
-            if isinstance(v.type, ScalarType) and v.type.varying and v not in self.planner.stored:
-                if self.planner.is_inline(v):
-                    self.planner.stored.add(v)
+            if isinstance(v.type, ScalarType) and v.type.varying:
+                self.planner.stored.add(v)
+                if self.planner.is_inline(v) and v not in self.in_memory:
                     self._add_lane_root(v)
-                else:
-                    self.planner.stored.add(v)
+                    self.in_memory.add(v)
 
 
 def _space(root: Op | Value) -> tuple[tuple[int, ...], tuple[int, ...] | None]:

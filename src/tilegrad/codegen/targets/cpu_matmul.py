@@ -2,7 +2,8 @@
 
 A panel of rows times a panel of columns is accumulated in registers over the whole of k: vectors of b are loaded, the
 elements of a are broadcast from memory. The panel sizes follow from the number and length of the vector registers;
-rows are dealt out evenly, so that no panel is much smaller than the others. Operands are dense row-major tiles in
+rows are dealt out evenly, so that no panel is much smaller than the others. With a single column the vectors run along
+k instead, and are summed at the end. Operands are dense row-major tiles in
 scratch memory with a vector of slack behind them, so whole vectors may be read past the end of the last row.
 Does not convert dtypes.
 """
@@ -16,8 +17,14 @@ from tilegrad import dtypes as dt
 from tilegrad.codegen.memory import MemoryEmitter
 from tilegrad.emit import Buffer, Reg
 
-#: Steps of k in one turn of the inner loop.
-UNROLL = 4
+#: A single column shorter than this is not worth vectors along k.
+SHORTEST_DOT = 8
+
+#: Rows that a product with a single column works on at once.
+DOT_ROWS = 8
+
+#: Multiplications that the inner loop holds at most, over its unrolled steps of k.
+UNROLLED = 64
 
 
 @dataclass(frozen=True)
@@ -29,24 +36,52 @@ class Blocking:
 
 
 def choose_blocking(m: int, vectors: int, registers: int) -> Blocking:
-    """The panel with the most multiplications per load among those whose accumulators fit in the registers."""
-    best, best_cost = Blocking(1, 1), float("inf")
-    for nv in range(1, min(4, vectors) + 1):
-        mr = min(m, (registers - nv) // nv, 14)
-        if mr < 1:
-            continue
-        rows = -(-m // -(-m // mr))
-        groups = -(-vectors // nv)
-        # loads per step of k over the whole product, and a charge for panels too small to hide the latency
-        cost = groups * -(-m // rows) * (nv + rows) * (1 + 4 / (rows * nv))
-        if cost < best_cost:
-            best, best_cost = Blocking(rows, nv), cost
-    return best
+    """The panel that takes the fewest cycles for the whole product, with little code on equal terms.
+
+    Three quarters of the registers may hold sums; with more of them LLVM begins to spill.
+    """
+    room = registers * 3 // 4
+    panels = [Blocking(r, v) for v in range(1, min(4, vectors) + 1) for r in range(1, min(m, room // v) + 1)]
+    return min(panels, key=lambda p: _cost(p, m, vectors))
+
+
+def _cost(panel: Blocking, m: int, vectors: int) -> float:
+    """Cycles for one step of k over the whole product; each further copy of the panel's code costs 2 %."""
+    rows, short = _deal(m, panel.rows)
+    groups, rest = divmod(vectors, panel.vectors)
+    cycles, copies = 0.0, 0
+    for v, repeats in ((panel.vectors, groups), (rest, 1 if rest else 0)):
+        for r, count in rows, short:
+            cycles += repeats * count * _panel_cycles(r, v)
+            copies += 1 if repeats and count else 0
+    return cycles * (1 + 0.02 * (copies - 1) + 0.0002 * panel.rows * panel.vectors)
+
+
+def _panel_cycles(rows: int, vectors: int) -> float:
+    """One step of k: bound by multiplications, by loads, or by the latency of the sums."""
+    return max(rows * vectors, 1.2 * (rows + vectors), 10)
+
+
+def _deal(m: int, rows: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """m rows in panels of at most `rows`: (rows, how many panels), and the same for panels one row shorter."""
+    panels = -(-m // rows)
+    rows = -(-m // panels)
+    short = panels * rows - m
+    return (rows, panels - short), (rows - 1, short)
+
+
+def choose_unroll(k: int, panel: int) -> int:
+    """Steps of k in one turn of the inner loop: few for large panels, and none left over if possible."""
+    most = max(1, min(8, UNROLLED // panel))
+    return min(range((most + 1) // 2, most + 1), key=lambda u: (k % u, -u))
 
 
 def emit_matmul(e: MemoryEmitter, out: Buffer, a: Buffer, b: Buffer, c: Buffer | None) -> None:
     """out = a @ b (+ c) for 2-D operands of one dtype."""
-    _Product(e, out, a, b, c).emit()
+    if b.shape[1] == 1 and a.shape[1] >= SHORTEST_DOT:
+        _Dots(e, out, a, b, c).emit()
+    else:
+        _Product(e, out, a, b, c).emit()
 
 
 class _Product:
@@ -83,11 +118,9 @@ class _Product:
 
     def _rows(self, j: Reg, count: int, first: int | None) -> None:
         """All rows of one group of columns: panels of `rows`, then panels one row shorter, so that all are used up."""
-        panels = -(-self.m // self.blocking.rows)
-        rows = -(-self.m // panels)
-        short = panels * rows - self.m
-        self._panels(0, rows, panels - short, j, count, first)
-        self._panels((panels - short) * rows, rows - 1, short, j, count, first)
+        (rows, panels), (fewer, short) = _deal(self.m, self.blocking.rows)
+        self._panels(0, rows, panels, j, count, first)
+        self._panels(panels * rows, fewer, short, j, count, first)
 
     def _panels(self, top: int, rows: int, panels: int, j: Reg, count: int, first: int | None) -> None:
         if panels == 0 or rows == 0:
@@ -110,11 +143,14 @@ class _Product:
         accs = self._start(i, j, rows, count)
 
         def turn(p: Reg, *regs: Reg) -> Sequence[Reg]:
-            return self._steps(a, b, p, rows, count, list(regs), UNROLL)
+            return self._steps(a, b, p, rows, count, list(regs), unroll)
 
-        whole = self.k // UNROLL * UNROLL
-        if whole:
-            accs = e.loop(0, whole, UNROLL, accs, turn)
+        unroll = choose_unroll(self.k, rows * count)
+        whole = self.k // unroll * unroll
+        if whole > unroll:
+            accs = e.loop(0, whole, unroll, accs, turn)
+        else:
+            whole = 0
         if whole < self.k:
             accs = self._steps(a, b, e.const(whole, dt.int64), rows, count, accs, self.k - whole)
         self._finish(out, rows, count, accs, first)
@@ -141,16 +177,13 @@ class _Product:
             for r in range(rows):
                 x = e.load_scalar(e.element_offset(ap, self.dtype, None, r * self.k + u), self.dtype, None, None)
                 for v in range(count):
-                    accs[r * count + v] = self._fma(e.splat(x), bs[v], accs[r * count + v])
+                    accs[r * count + v] = _multiply_add(e, e.splat(x), bs[v], accs[r * count + v])
         return accs
 
     def _load(self, ptr: str) -> Reg:
         if self.lanes == 1:
             return self.e.load_scalar(ptr, self.dtype, None, None)
         return self.e.load_vector(ptr, self.dtype, None, None)
-
-    def _fma(self, x: Reg, y: Reg, acc: Reg) -> Reg:
-        return self.e.fma(x, y, acc) if self.dtype.is_float else self.e.add(self.e.mul(x, y), acc)
 
     def _finish(self, out: str, rows: int, count: int, accs: list[Reg], first: int | None) -> None:
         e = self.e
@@ -162,3 +195,53 @@ class _Product:
                     continue
                 left = self.lanes if first is None else self.n - (first + v) * self.lanes
                 e.store_vector(ptr, accs[r * count + v], e.first_lanes(left) if left < self.lanes else None)
+
+
+class _Dots:
+    """A product with a single column: dot products of some rows at a time, each a vector of partial sums."""
+
+    def __init__(self, e: MemoryEmitter, out: Buffer, a: Buffer, b: Buffer, c: Buffer | None) -> None:
+        self.e, self.out, self.a, self.b, self.c = e, out, a, b, c
+        self.m, self.k = a.shape
+        self.dtype = out.dtype
+        self.lanes = min(e.target.vector_bytes // self.dtype.size, 1 << (self.k.bit_length() - 1))
+
+    def emit(self) -> None:
+        outer, self.e.width = self.e.width, self.lanes
+        (rows, panels), (fewer, short) = _deal(self.m, DOT_ROWS)
+        self._panels(0, rows, panels)
+        self._panels(panels * rows, fewer, short)
+        self.e.width = outer
+
+    def _panels(self, top: int, rows: int, panels: int) -> None:
+        if panels and rows:
+            self.e.loop(top, top + panels * rows, rows, [], lambda i: self._panel(i, rows))
+
+    def _panel(self, i: Reg, rows: int) -> Sequence[Reg]:
+        e, dtype = self.e, self.dtype
+        a = e.element_offset(self.a.ptr, dtype, e.mul(i, e.const(self.k, dt.int64)), 0)
+        whole = self.k // self.lanes * self.lanes
+        sums = [e.splat(e.zero(dtype))] * rows
+        sums = e.loop(0, whole, self.lanes, sums, lambda p, *accs: self._step(a, p, accs, None))
+        if whole < self.k:
+            sums = self._step(a, e.const(whole, dt.int64), sums, e.first_lanes(self.k - whole))
+        for r, x in enumerate(sums):
+            total = e.sum_lanes(x)
+            if self.c is not None:
+                here = e.element_offset(self.c.ptr, dtype, i, r)
+                total = e.add(e.load_scalar(here, dtype, None, None), total)
+            e.store_scalar(e.element_offset(self.out.ptr, dtype, i, r), total, None)
+        return []
+
+    def _step(self, a: str, p: Reg, sums: Sequence[Reg], mask: Reg | None) -> list[Reg]:
+        e, dtype = self.e, self.dtype
+        y = e.load_vector(e.element_offset(self.b.ptr, dtype, p, 0), dtype, mask, None)
+        row = e.element_offset(a, dtype, p, 0)
+        xs = [
+            e.load_vector(e.element_offset(row, dtype, None, r * self.k), dtype, mask, None) for r in range(len(sums))
+        ]
+        return [_multiply_add(e, x, y, acc) for x, acc in zip(xs, sums, strict=True)]
+
+
+def _multiply_add(e: MemoryEmitter, x: Reg, y: Reg, acc: Reg) -> Reg:
+    return e.fma(x, y, acc) if acc.dtype.is_float else e.add(e.mul(x, y), acc)
