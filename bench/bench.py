@@ -1,166 +1,101 @@
 """Times tile kernels beside the peers that are installed, in one process, and prints ratios.
 
-    python bench/bench.py [WORKLOAD ...]
+    python bench/bench.py [WORKLOAD ...] [--rounds N] [--json FILE]
 
-A ratio is peer seconds / tilegrad seconds: above 1 tilegrad is faster. Every contender runs once per round, and the
-minimum over the rounds counts, since the machine may be noisy. Results are checked against NumPy first.
+A ratio is peer seconds / tilegrad seconds: above 1 tilegrad is faster. Every contender runs once in each round, and
+the minimum over the rounds counts, since machines are noisy. Every answer is checked before it is timed.
 """
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
+import argparse
+import json
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
 
 import numpy as np
+import peers
 from rich.console import Console
 from rich.table import Table
+from workloads import WORKLOADS, Workload
 
-import tilegrad as tg
-
-ROUNDS = 7
-rng = np.random.default_rng(0)
+import tilegrad
 
 
-@dataclass
-class Workload:
-    """One job: how to run it with tilegrad, what the answer is, and how the peers run it."""
-
-    name: str
-    work: float
-    unit: str
-    run: Callable[[], object]
-    result: Callable[[], np.ndarray]
-    expected: np.ndarray
-    peers: dict[str, Callable[[], object]] = field(default_factory=dict)
-
-
-def peer(name: str) -> Any:
-    """A peer module, or None if it is not installed."""
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        return None
+def check(w: Workload) -> dict[str, str]:
+    """Run every contender once; what is wrong with those that are wrong."""
+    wrong = {}
+    largest = float(np.abs(w.expected).max())
+    for name, run in w.contenders.items():
+        try:
+            got = run()
+            error = float(np.abs(np.asarray(got.numpy() if hasattr(got, "numpy") else got) - w.expected).max())
+        except Exception as failure:  # a peer that fails is reported, it does not end the race
+            wrong[name] = f"{type(failure).__name__}: {failure}".splitlines()[0]
+            continue
+        if not error <= w.tolerance * largest:
+            wrong[name] = f"wrong by {error:.2g}"
+    return wrong
 
 
-torch = peer("torch")
-if torch:
-    torch.set_num_threads(os.cpu_count() or 1)
-
-
-def product(dtype: Any, n: int = 1024, tile: int = 64) -> Workload:
-    @tg.kernel(enable_backward=False)
-    def kernel(a: tg.array2d(dtype=dtype), b: tg.array2d(dtype=dtype), c: tg.array2d(dtype=dtype)):
-        i, j = tg.tid()
-        total = tg.tile_zeros(shape=(tile, tile), dtype=dtype)
-        for k in range(a.shape[1] // tile):
-            x = tg.tile_load(a, shape=(tile, tile), offset=(i * tile, k * tile))
-            total += x @ tg.tile_load(b, shape=(tile, tile), offset=(k * tile, j * tile))
-        tg.tile_store(c, total, offset=(i * tile, j * tile))
-
-    a, b = (rng.random((n, n)).astype(dtype.np) for _ in range(2))
-    c = np.zeros_like(a)
-    out = np.empty_like(a)
-    peers: dict[str, Callable[[], object]] = {"numpy": lambda: np.matmul(a, b, out=out)}
-    if torch:
-        ta, tb = torch.from_numpy(a), torch.from_numpy(b)
-        peers["torch"] = lambda: ta @ tb
-    blocks = -(-n // tile)
-    return Workload(
-        f"product {dtype}", 2 * n**3, "GF/s", lambda: tg.launch_tiled(kernel, dim=(blocks, blocks), inputs=[a, b, c]),
-        lambda: c, a @ b, peers,
-    )  # fmt: skip
-
-
-def softmax(m: int = 8192, n: int = 1024) -> Workload:
-    @tg.kernel(enable_backward=False)
-    def kernel(x: tg.array2d[float], y: tg.array2d[float]):
-        i = tg.tid()
-        row = tg.tile_load(x[i], shape=n)
-        e = tg.exp(row - tg.tile_max(row))
-        tg.tile_store(y[i], e / tg.tile_sum(e))
-
-    x = rng.standard_normal((m, n), dtype=np.float32)
-    y = np.zeros_like(x)
-    e = np.exp(x - x.max(1, keepdims=True))
-    peers: dict[str, Callable[[], object]] = {}
-    if torch:
-        tx = torch.from_numpy(x)
-        peers["torch"] = lambda: torch.softmax(tx, 1)
-    run = lambda: tg.launch_tiled(kernel, dim=m, inputs=[x, y])  # noqa: E731
-    return Workload("softmax", 2 * x.nbytes, "GB/s", run, lambda: y, e / e.sum(1, keepdims=True), peers)
-
-
-def row_sums(m: int = 8192, n: int = 4096) -> Workload:
-    @tg.kernel(enable_backward=False)
-    def kernel(x: tg.array2d[float], y: tg.array1d[float]):
-        i = tg.tid()
-        tg.tile_store(y, tg.tile_sum(tg.tile_load(x[i], shape=n)), offset=i)
-
-    x = rng.random((m, n), dtype=np.float32)
-    y = np.zeros(m, np.float32)
-    peers: dict[str, Callable[[], object]] = {"numpy": lambda: x.sum(1)}
-    if torch:
-        tx = torch.from_numpy(x)
-        peers["torch"] = lambda: tx.sum(1)
-    run = lambda: tg.launch_tiled(kernel, dim=m, inputs=[x, y])  # noqa: E731
-    return Workload("row sums", x.nbytes, "GB/s", run, lambda: y, x.sum(1, dtype=np.float64), peers)
-
-
-def launches(count: int = 1000) -> Workload:
-    @tg.kernel(enable_backward=False)
-    def kernel(x: tg.array1d[float]):
-        tg.tile_store(x, tg.tile_ones(shape=4, dtype=float))
-
-    x = np.zeros(4, np.float32)
-
-    def run() -> None:
-        for _ in range(count):
-            tg.launch_tiled(kernel, dim=1, inputs=[x])
-
-    return Workload("launch", count * 1e9, "launches/s", run, lambda: x, np.ones(4))
-
-
-WORKLOADS = {
-    "gemm32": lambda: product(tg.float32),
-    "gemm64": lambda: product(tg.float64),
-    "softmax": softmax,
-    "rowsum": row_sums,
-    "launch": launches,
-}
-
-
-def measure(w: Workload) -> dict[str, float]:
-    """The best seconds of every contender."""
-    w.run()
-    np.testing.assert_allclose(w.result(), w.expected, rtol=1e-4, atol=1e-4 * float(np.abs(w.expected).max()))
-    contenders = {"tilegrad": w.run, **w.peers}
-    best = dict.fromkeys(contenders, float("inf"))
-    for _ in range(ROUNDS):
-        for name, run in contenders.items():
+def race(w: Workload, rounds: int) -> tuple[dict[str, float], dict[str, str]]:
+    """The best seconds of every contender that gives the right answer, and what is wrong with the others."""
+    wrong = check(w)
+    running = {name: run for name, run in w.contenders.items() if name not in wrong}
+    best = dict.fromkeys(running, float("inf"))
+    for _ in range(rounds):
+        for name, run in running.items():
             start = time.perf_counter()
             run()
             best[name] = min(best[name], time.perf_counter() - start)
-    return best
+    return best, wrong
 
 
-def main() -> None:
-    table = Table("workload", "tilegrad", "rate", "peer / tilegrad")
-    for name in sys.argv[1:] or WORKLOADS:
-        w = WORKLOADS[name]()
-        best = measure(w)
-        ours = best.pop("tilegrad")
-        ratios = ", ".join(f"{peer_name} {seconds / ours:.2f}" for peer_name, seconds in best.items())
-        table.add_row(w.name, f"{ours * 1e3:.3f} ms", f"{w.work / ours / 1e9:.1f} {w.unit}", ratios)
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=", ".join(WORKLOADS))
+    parser.add_argument("--rounds", type=int, default=7, help="how often every contender runs (7)")
+    parser.add_argument("--json", type=Path, help="write the seconds to a file")
+    options = parser.parse_args()
+    unknown = set(options.workloads) - set(WORKLOADS)
+    if unknown:
+        parser.error(f"unknown workload {', '.join(sorted(unknown))}; there are {', '.join(WORKLOADS)}")
     console = Console()
+    present = peers.found()
+    named = ", ".join(f"{name} {version}" for name, version in present.items())
+    console.print(f"tilegrad {tilegrad.__version__} on {peers.CORES} cores beside {named}")
+    missing = [name for name in peers.NAMES if name not in present]
+    if missing:
+        console.print(f"not installed, so not compared: {', '.join(missing)}")
+    seconds, failures = {}, {}
+    for name in options.workloads or WORKLOADS:
+        with console.status(name):
+            seconds[name], failures[name] = race(w := WORKLOADS[name](), options.rounds)
+        report(console, name, w, seconds[name], failures[name])
+    summary(console, seconds)
+    if options.json:
+        options.json.write_text(json.dumps(seconds, indent=1) + "\n")
+    return int(any("tilegrad" in f for f in failures.values()))
+
+
+def report(console: Console, name: str, w: Workload, best: dict[str, float], wrong: dict[str, str]) -> None:
+    for contender, t in sorted(best.items(), key=lambda item: item[1]):
+        console.print(f"{name:12} {contender:9} {t * 1e3:10.3f} ms {w.work / t / 1e9:12.1f} {w.unit}", highlight=False)
+    for contender, problem in wrong.items():
+        console.print(f"{name:12} {contender:9} [red]{problem}[/red]", highlight=False)
+
+
+def summary(console: Console, seconds: dict[str, dict[str, float]]) -> None:
+    """The table of ratios, peer / tilegrad."""
+    columns = [p for p in peers.NAMES if any(p in best for best in seconds.values())]
+    table = Table("peer / tilegrad", *columns, "best peer", caption="above 1: tilegrad is faster")
+    for name, best in seconds.items():
+        ours = best.get("tilegrad")
+        ratios = {p: best[p] / ours for p in columns if p in best} if ours else {}
+        cells = [f"{ratios[p]:.2f}" if p in ratios else "" for p in columns]
+        table.add_row(name, *cells, f"{min(ratios.values()):.2f}" if ratios else "")
     console.print(table)
-    if not torch:
-        console.print("torch is not installed, so it does not compete")
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())
