@@ -37,8 +37,9 @@ def vjp(
         outputs: the arrays that the kernel writes, in the order of the remaining parameters.
         tiled, block_dim, device: as for the launches.
 
-    Returns: `pullback(*cotangents)`, which takes one array per output, of its shape, and returns one per input: its
-        gradient as a NumPy array, or None for what is not an array of floats. It may be called many times.
+    Returns: `pullback(*cotangents)`, which takes one array per output, of its shape (or None for zeros), and returns
+        one per input: the gradient of what it held before the launch, as a NumPy array, or None for what is not an
+        array of floats. It may be called many times, and leaves every `.grad` alone.
     Raises: GradientUndefined if the derivative cannot be given exactly, and whatever a launch raises.
 
     Example:
@@ -67,8 +68,9 @@ def vjp(
     def pullback(*cotangents: Any) -> tuple[np.ndarray[Any, Any] | None, ...]:
         if len(cotangents) != len(results):
             raise LaunchError(f"the launch has {len(results)} outputs, {len(cotangents)} cotangents were given")
-        tape.backward(grads=dict(zip(results, cotangents, strict=True)), retain=True)
-        return tuple(None if x is None else tape.gradient(x) for x in wanted)
+        seeds = [(y, ct) for y, ct in zip(results, cotangents, strict=True) if ct is not None]
+        found = iter(tape.vjp(seeds, [x for x in wanted if x is not None]))
+        return tuple(None if x is None else next(found) for x in wanted)
 
     return pullback
 

@@ -1,0 +1,299 @@
+"""The tape: remembers launches and copies, and runs their adjoints in opposite order.
+
+    with Tape() as tape:
+        launch(kernel, dim=n, inputs=[x], outputs=[y])
+    tape.backward(grads={y: dy})            # adds to x.grad
+
+While a backward pass runs, every piece of memory on the tape has a mirror, zero at first, that holds the cotangent of
+its present version; a view's mirror is a view of the mirror. The adjoint of a write takes the cotangent and clears it,
+so overwritten results get none. What a launch reads is not copied when it is recorded: the contents are saved when
+something is about to overwrite them (copy on write), once for all launches that read the same version. Writes that go
+through tilegrad are seen, whether a tape is active or not. Writes by other means (a NumPy view) are not: arrays of up
+to 64 KiB are therefore saved at once, of larger ones a sample is compared, and a change found there is an error.
+
+A leaf (an array that nothing on the tape writes) gets its gradient added to `.grad`; an array that is written has the
+cotangent of its last version put there, which for an output is the seed. Seeds are never changed. Backward passes are
+themselves recorded by tapes that are active while they run, so that they can be differentiated.
+Does not know how a kernel is differentiated (see `ad`) or run (see `compiler`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
+
+import numpy as np
+
+from tilegrad import ad
+from tilegrad.diagnostics import LaunchError
+from tilegrad.runtime.arrays import Array
+from tilegrad.tape.memory import Host, Mirror, Span, fingerprint, host, is_float, overlap, require_host, span
+from tilegrad.tape.records import (
+    ACTIVE,
+    WATCHING,
+    Add,
+    Copy,
+    Held,
+    Launch,
+    Record,
+    add_recorded,
+    clear_recorded,
+    copy_recorded,
+    differentiate,
+    refuse,
+    written_params,
+)
+
+
+class Tape:
+    """Records launches inside a `with` block; see the module docstring.
+
+    Arrays with `requires_grad`, and those given to `watch`, are what gradients are wanted for. Tapes may be nested;
+    each records everything that happens while it is active.
+    """
+
+    def __init__(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
+        self.records: list[Record] = []
+        self._known: dict[int, Any] = {}  # id -> array object that took part
+        self._sources: dict[Span, None] = {}  # memory whose contents depend on a watched array
+        self._held: dict[tuple[Any, ...], Held] = {}
+        self._spent = False
+        self._made: dict[int, bytes] = {}
+        self._cts: Mirror | None = None
+        self._last: dict[int, Host] = {}
+        WATCHING.discard(self)
+
+    def __enter__(self) -> Self:
+        ACTIVE.tapes.append(self)
+        self._spent = False
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        del ACTIVE.tapes[len(ACTIVE.tapes) - 1 - ACTIVE.tapes[::-1].index(self)]
+
+    def watch(self, array: Any) -> None:
+        """Ask for the gradient of an array that has no `requires_grad`, for example a NumPy array."""
+        self._known[id(array)] = array
+        self._sources[span(require_host(array))] = None
+
+    # recording
+
+    def note(self, args: Iterable[Any]) -> None:
+        """Remember the arrays that take part; those with `requires_grad` are watched."""
+        for x in args:
+            if isinstance(x, Array) and id(x) not in self._known:
+                self._known[id(x)] = x
+                if x.requires_grad:
+                    self._sources[span(require_host(x))] = None
+
+    def _depends(self, a: Host) -> bool:
+        mine = span(a)
+        return is_float(a) and (mine in self._sources or any(overlap(mine, s) for s in self._sources))
+
+    def add_launch(self, launch: Launch, refused: bool) -> None:
+        """Record a launch, if it touches anything that depends on a watched array."""
+        self.note(launch.args)
+        inputs = [(a := host(x)) is not None and self._depends(a) for x in launch.args]
+        if not any(inputs):
+            return
+        kernel, outputs = launch.kernel, written_params(launch.kernel)
+        wrt = tuple(d or (i in outputs and is_float(require_host(x)))
+                    for i, (d, x) in enumerate(zip(inputs, launch.args, strict=True)))  # fmt: skip
+        launch.backward = refuse(kernel) if refused else differentiate(kernel, wrt)
+        if isinstance(launch.backward, ad.Backward):
+            needed = [i for i, n in enumerate(launch.backward.needs_values) if n]
+            launch.held = {i: self._hold(require_host(launch.args[i])) for i in needed}
+        self.records.append(launch)
+        self._sources.update(dict.fromkeys(span(a) for a in launch.written if is_float(a)))
+
+    def add(self, record: Copy | Add) -> None:
+        """Record a copy or addition, if it touches anything that depends on a watched array."""
+        if any(self._depends(a) for a in record.arrays):
+            self.records.append(record)
+            self._sources[span(record.dest)] = None
+
+    def _hold(self, a: Host) -> Held:
+        key = (a.__array_interface__["data"][0], a.shape, a.strides, a.dtype)
+        held = self._held.get(key)
+        if held is None or not held.unchanged():
+            held = self._held[key] = Held(a, self)
+            WATCHING.add(self)
+        return held
+
+    def before_write(self, spans: Sequence[Span]) -> None:
+        """Save what lies in this memory and is needed."""
+        for key, held in list(self._held.items()):
+            if any(overlap(held.span, s) for s in spans):
+                if not self._spent:
+                    held.save()
+                held.current = False
+                del self._held[key]
+        if not self._held:
+            WATCHING.discard(self)
+
+    # backward
+
+    def backward(self, loss: Any = None, grads: Mapping[Any, Any] | None = None, *, retain: bool = False) -> None:
+        """Run the adjoints of everything recorded, and put the gradients into `.grad`.
+
+        Args:
+            loss: an array of one element, whose cotangent is 1.
+            grads: array -> cotangent (an array of the same shape); never modified. Without `loss` and `grads`, the
+                `.grad` of the outputs are the cotangents.
+            retain: keep contents of arrays for another backward pass even if they are overwritten in between.
+
+        Raises:
+            GradientUndefined: a gradient on the way cannot be given exactly.
+        """
+        self._cts, self._last = self.pull(self._seeds(loss, grads))
+        self._spent = not retain
+        with self.paused():
+            self._deliver()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Do not record what this tape does itself."""
+        inside = [k for k, tape in enumerate(ACTIVE.tapes) if tape is self]
+        for k in reversed(inside):
+            del ACTIVE.tapes[k]
+        try:
+            yield
+        finally:
+            for k in inside:
+                ACTIVE.tapes.insert(k, self)
+
+    def _seeds(self, loss: Any, grads: Mapping[Any, Any] | None) -> list[tuple[Host, Host]]:
+        seeds: list[tuple[Host, Host]] = []
+        if loss is not None:
+            a = require_host(loss)
+            if a.size != 1:
+                raise LaunchError(
+                    f"backward: the loss has shape {a.shape}, it must have one element",
+                    help="reduce it to one element, or give cotangents: backward(grads={array: cotangent})",
+                )
+            seeds.append((a, np.ones(a.shape, a.dtype)))
+        seeds += self._checked((grads or {}).items())
+        return seeds if loss is not None or grads is not None else list(self._own_seeds())
+
+    def _checked(self, seeds: Iterable[tuple[Any, Any]]) -> list[tuple[Host, Host]]:
+        pairs = [(require_host(x), np.asarray(s if (h := host(s)) is None else h)) for x, s in seeds]
+        for a, s in pairs:
+            if s.shape not in (a.shape, ()):
+                raise LaunchError(f"backward: an array of shape {a.shape} has a cotangent of shape {s.shape}")
+        return pairs
+
+    def _own_seeds(self) -> Iterator[tuple[Host, Host]]:
+        """The `.grad` of outputs, and of other written arrays if users have put it there."""
+        for x in self._known.values():
+            grad = host(x.grad) if isinstance(x, Array) and x.grad is not None else None
+            if grad is None or not grad.any():
+                continue
+            last = self._last_use(require_host(x))
+            if last == "written" or (last == "read after" and self._made.get(id(x)) != fingerprint(grad)):
+                yield require_host(x), grad
+
+    def _last_use(self, a: Host) -> str:
+        """Whether the last record with the array writes it, or reads what an earlier one has written."""
+        mine, read = span(a), False
+        for record in reversed(self.records):
+            if any(overlap(mine, span(w)) for w in record.written):
+                return "read after" if read else "written"
+            read = read or any(overlap(mine, span(r)) for r in record.arrays)
+        return "not written"
+
+    def pull(self, seeds: Iterable[tuple[Host, Host]]) -> tuple[Mirror, dict[int, Host]]:
+        """Run all adjoints, without touching any `.grad`.
+
+        Args:
+            seeds: arrays, and the cotangents of their last versions.
+        Returns: the cotangents of the first versions of all memory, and by `id` those of the last versions of arrays
+            that the tape writes.
+        """
+        seeds = list(seeds)
+        cts = Mirror([a for r in self.records for a in r.arrays] + [require_host(x) for x in self._known.values()]
+                     + [a for a, _ in seeds])  # fmt: skip
+        changed = Mirror(w for r in self.records for w in r.written)
+        open_ = {key: a for key, x in self._known.items() if is_float(a := require_host(x)) and changed.covers(a)}
+        last: dict[int, Host] = {}
+        with self.paused():
+            for a, seed in seeds:
+                add_recorded(cts.view(a), np.broadcast_to(seed, a.shape))
+            for record in reversed(self.records):
+                last.update(_take_last(record, cts, open_))
+                record.pull(cts)
+        return cts, last
+
+    def vjp(self, seeds: Iterable[tuple[Any, Any]], arrays: Iterable[Any]) -> list[Host]:
+        """The cotangents of what `arrays` held at first, for pairs (array, cotangent of what it holds at last)."""
+        cts, _ = self.pull(self._checked(seeds))
+        found = []
+        with self.paused():
+            for a in map(require_host, arrays):
+                found.append(np.zeros(a.shape, a.dtype))
+                if cts.has(a):
+                    copy_recorded(found[-1], cts.view(a))
+        return found
+
+    def _deliver(self) -> None:
+        """Put the gradients found into `.grad`: the same place once, however many views of it took part."""
+        assert self._cts is not None
+        leaves: list[tuple[Host, Host]] = []
+        for x in self._known.values():
+            if not isinstance(x, Array) or not (x.requires_grad or x.grad is not None):
+                continue
+            grad, a = require_host(x.grad), require_host(x)
+            if id(x) in self._last:
+                copy_recorded(grad, self._last[id(x)])
+                self._made[id(x)] = fingerprint(grad)
+            elif self._cts.has(a):
+                leaves.append((grad, self._cts.view(a)))
+        done = Mirror(grad for grad, _ in leaves)
+        several = len(done.pieces) < len(leaves)
+        for grad, ct in leaves:
+            add_recorded(grad, np.where(done.view(grad) == 0, ct, 0) if several else ct)
+            if several:
+                done.view(grad)[...] = 1
+
+    def gradient(self, array: Any) -> Host:
+        """The cotangent that the last backward pass found for an array given to `watch` (or any `Array` on the tape).
+
+        That of the last version if the tape writes the array, as in `.grad`.
+        """
+        a = require_host(array)
+        if self._cts is None:
+            raise LaunchError("gradient: backward has not been called")
+        found = self._last.get(id(array))
+        return found if found is not None else self._cts.view(a).copy()
+
+    @property
+    def gradients(self) -> dict[Array, Array]:
+        """The arrays of the tape that have a gradient, with their gradients."""
+        return {x: x.grad for x in self._known.values() if isinstance(x, Array) and x.grad is not None}
+
+    def zero(self) -> None:
+        """Set the gradients of all arrays on the tape to zero."""
+        for grad in self.gradients.values():
+            clear_recorded(require_host(grad))
+        self._made.clear()
+
+    def reset(self) -> None:
+        """Forget everything recorded, and set the gradients to zero."""
+        self.zero()
+        self._clear()
+
+
+def _take_last(record: Record, cts: Mirror, open_: dict[int, Host]) -> dict[int, Host]:
+    """Going back, `record` is the last to write some `open_` arrays: their cotangents are complete, and taken next."""
+    spans = [span(a) for a in record.written]
+    last = {}
+    for key, a in list(open_.items()):
+        if any(overlap(span(a), s) for s in spans):
+            last[key] = np.zeros(a.shape, a.dtype)
+            if cts.has(a):
+                copy_recorded(last[key], cts.view(a))
+            del open_[key]
+    return last
