@@ -418,6 +418,14 @@ def test_lanes_of_a_vector(d, width):
     agree(run(body, x, width=width), want)
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("d", COMPUTED, ids=str)
+def test_sum_of_lanes(d, width):
+    x = np.arange(3 * width).astype(d.np)
+    want = np.repeat(x.reshape(-1, width).sum(1, dtype=d.np), width)
+    agree(run(lambda e, r: {"sum": e.sum_lanes(r)}, x, width=width), {"sum": want})
+
+
 def test_counting_vectors():
     for width in WIDTHS:
         body = lambda e, x: {"iota": e.iota(dt.int32), "wide": e.iota(dt.int64), "three": e.first_lanes(3)}

@@ -40,8 +40,11 @@ def choose_blocking(m: int, vectors: int, registers: int) -> Blocking:
 
     Three quarters of the registers may hold sums; with more of them LLVM begins to spill.
     """
-    room = registers * 3 // 4
-    panels = [Blocking(r, v) for v in range(1, min(4, vectors) + 1) for r in range(1, min(m, room // v) + 1)]
+    panels = [
+        Blocking(rows, v)
+        for v in range(1, min(4, vectors) + 1)
+        for rows in range(1, min(m, min(registers * 3 // 4, registers - v - 1) // v) + 1)
+    ]
     return min(panels, key=lambda p: _cost(p, m, vectors))
 
 
