@@ -178,11 +178,18 @@ class Lowering:
         """Remember an element of a tile at an index, for the other readers in the same loop body."""
         self.bind((v, _key(index)), reg)
 
+    def known_element(self, v: Value, index: Index) -> Reg | None:
+        """An element that was computed before in the same loop body."""
+        return cast("Reg | None", self.known((v, _key(index))))
+
     def _map_point(self, op: Op, v: Value, index: Index) -> Reg:
+        outer, self.lane_index = (self.lane_index, self.e.inside), ()  # the elements are the lanes here
+        self.e.inside = False  # what the group has shown concerns its tiles, not the elements that the region reads
         with self.scope():
             for arg, tile in zip(op.regions[0].args, op.operands, strict=True):
                 self.bind(arg, self.e.splat(self.element(tile, index)))
             results = self.region(op.regions[0])
+        self.lane_index, self.e.inside = outer
         for result, reg in zip(op.results, results, strict=True):
             self.bind((result, _key(index)), reg)
         return results[v.index]

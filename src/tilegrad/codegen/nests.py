@@ -29,7 +29,7 @@ class Nests(Lowering):
 
     # --- groups -----------------------------------------------------------------------------------------------------
     def group(self, stage: Group) -> None:
-        if any(isinstance(r, Op) and r.definition.effect == "atomic" for r in stage.roots):
+        if any(_has_atomic(op) for root in stage.roots for op in self._inlined(root)):
             self.acquire()
         guards = self._guards(stage)
         folds = [op for op in stage.folds if not self.is_stored(op.result)]
@@ -104,7 +104,9 @@ class Nests(Lowering):
         """One element of a sink, or of a tile that goes to its slot."""
         if isinstance(root, Value):
             assert root.op is not None
-            reg = self._point(root.op, root, index)
+            reg = self.known_element(root, index)
+            if reg is None:
+                reg = self._point(root.op, root, index)
             self.e.store(self.buffer(root), index, reg)
             self.bind_element(root, index, reg)
             return

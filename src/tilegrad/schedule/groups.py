@@ -65,7 +65,7 @@ class Planner:
 
     def _must_store(self, v: Value, op: Op, is_result: bool) -> bool:
         users = self.facts.uses(v)
-        if any(self._wants_memory(v, user) for user in users):
+        if any(self._wants_memory(v, user) for user in users) or (op.regions and is_result and self._acts(op)):
             return True
         cls = op.definition.cls
         if is_result and cls == "block":
@@ -77,6 +77,10 @@ class Planner:
         if not is_result or cls in ("fold", "sink", "control"):
             return op.definition is not map_ or self._fused_badly(v, op, users)
         return self._fused_badly(v, op, users)
+
+    def _acts(self, op: Op) -> bool:
+        """Whether a `map_` writes memory or may raise or print, so that it must run just once."""
+        return op.definition is map_ and any(o.definition.effect not in ("none", "read") for o in op.regions[0].walk())
 
     def _wants_memory(self, v: Value, user: Op) -> bool:
         if user.definition.cls == "block" or user.definition.name == "tile_reshape":
@@ -129,15 +133,15 @@ class Planner:
 
     def _crosses_write(self, v: Value, op: Op) -> bool:
         """Whether a load would move past a write to its array on the way to its readers."""
-        if op.definition.effect != "read":
+        mine = self.facts.accesses(op)
+        if not mine or op.definition.cls != "point" and op.definition is not map_:
             return False
-        (mine,) = self.facts.accesses(op)
         home = self.facts.home[op]
         last = max((self._end(r, home) for r in self._readers(v)), default=-1)
         for later in home.ops[self.facts.position[op] + 1 : last + 1]:
             here = self.facts.position[later] == last and self._same_point(later, v)
             for access in self.facts.accesses(later):
-                if access.conflicts(mine) and not (here and access.key == mine.key):
+                if any(access.conflicts(m) and not (here and access.key == m.key) for m in mine):
                     return True
         return False
 
@@ -160,8 +164,8 @@ class Planner:
         return needs
 
     def _collect_op(self, op: Op, identity: bool, needs: Needs, whole: bool) -> None:
-        if op.definition.effect in ("read", "write", "atomic"):
-            needs.accesses += [(a, identity) for a in self.facts.accesses(op)]
+        if op.definition.effect in ("read", "write", "atomic") or op.definition is map_:
+            needs.accesses += [(a, identity and not op.regions) for a in self.facts.accesses(op)]
         here = identity and not op.definition.view
         for x in op.operands:
             self._collect(x, here, needs, whole)
@@ -227,9 +231,9 @@ class _BlockPlanner:
         elif definition.cls in ("fold", "sink"):
             self._add_root(op)
         elif definition is map_ or (definition.cls == "point" and isinstance(op.results[0].type, TileType)):
-            for v in op.results:
-                if v in self.planner.stored and definition.name != "tile_reshape":
-                    self._add_root(v)
+            roots = [v for v in op.results if v in self.planner.stored and definition.name != "tile_reshape"]
+            for k, v in enumerate(roots):
+                self._add_root(v, beside=roots[0] if k else None)
         elif definition.name == "tile_from_lanes" or (is_lane_code(op) and not needs_block(op)):
             if not is_pure(op):
                 self._add_lane_root(op)
@@ -280,7 +284,14 @@ class _BlockPlanner:
         return any(a.conflicts(b) for a in accesses for b in self.touched[stage])
 
     # --- groups -----------------------------------------------------------------------------------------------------
-    def _add_root(self, root: Op | Value) -> None:
+    def _add_root(self, root: Op | Value, beside: Value | None = None) -> None:
+        """Place a root; another result of the same op goes `beside` the first, as the op runs once."""
+        if beside is not None:
+            group = self.maker[beside]
+            assert isinstance(group, Group) and isinstance(root, Value)
+            group.roots.append(root)
+            self.maker[root] = group
+            return
         needs = self.planner.needs(root)
         accesses = [a for a, _ in needs.accesses]
         shape, axes = _space(root)
