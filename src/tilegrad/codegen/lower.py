@@ -155,7 +155,7 @@ class Lowering:
 
     def _point(self, op: Op, v: Value, index: Index) -> Reg:
         if op.definition is map_:
-            return self._map_point(op, v, index)
+            return self.map_point(op, index)[v.index]
         if op.definition.cls != "point":
             raise CompilerBug(f"the tile of {op!r} is read before it is computed", loc=op.loc)
         with self._located(op):
@@ -182,7 +182,8 @@ class Lowering:
         """An element that was computed before in the same loop body."""
         return cast("Reg | None", self.known((v, _key(index))))
 
-    def _map_point(self, op: Op, v: Value, index: Index) -> Reg:
+    def map_point(self, op: Op, index: Index) -> list[Reg]:
+        """Run the region of a map at one index (or a vector of them)."""
         outer, self.lane_index = (self.lane_index, self.e.inside), ()  # the elements are the lanes here
         self.e.inside = False  # what the group has shown concerns its tiles, not the elements that the region reads
         with self.scope():
@@ -192,7 +193,7 @@ class Lowering:
         self.lane_index, self.e.inside = outer
         for result, reg in zip(op.results, results, strict=True):
             self.bind((result, _key(index)), reg)
-        return results[v.index]
+        return results
 
     @contextmanager
     def _located(self, op: Op) -> Iterator[None]:

@@ -110,6 +110,9 @@ class Nests(Lowering):
             self.e.store(self.buffer(root), index, reg)
             self.bind_element(root, index, reg)
             return
+        if root.definition is map_:
+            self.map_point(root, index)
+            return
         with self._located(root), self.guarded():
             old = root.definition.lowered(self.e, index, *self._operands(root), **root.attrs)
         if root.results and isinstance(old, Reg):

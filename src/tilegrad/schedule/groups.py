@@ -230,8 +230,10 @@ class _BlockPlanner:
             self._store_lane_values(op.operands)
         elif definition.cls in ("fold", "sink"):
             self._add_root(op)
-        elif definition is map_ or (definition.cls == "point" and isinstance(op.results[0].type, TileType)):
+        elif definition is map_ or (definition.cls == "point" and isinstance(op.result.type, TileType)):
             roots = [v for v in op.results if v in self.planner.stored and definition.name != "tile_reshape"]
+            if definition is map_ and not op.results:
+                self._add_root(op)  # it is there for its effects
             for k, v in enumerate(roots):
                 self._add_root(v, beside=roots[0] if k else None)
         elif definition.name == "tile_from_lanes" or (is_lane_code(op) and not needs_block(op)):
