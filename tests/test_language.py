@@ -576,7 +576,7 @@ def test_local_functions_and_lambdas(device: str) -> None:
         def moved(v, by=2.0):
             return v + by + shift
 
-        double = lambda v: v * 2.0  # noqa: E731
+        double = lambda v: v * 2.0
         o[0] = moved(x[0])
         shift = 0.0
         o[1] = double(moved(x[0], by=1.0))

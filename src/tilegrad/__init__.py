@@ -92,9 +92,9 @@ __all__ = [
     "KernelNameError", "KernelSyntaxError", "KernelValueError", "KernelZeroDivisionError", "LaunchError",
     "ShapeMismatch", "Tape", "TilegradError", "TypeMismatch", "array", "array1d", "array2d", "array3d", "array4d",
     "bfloat16", "block_dim", "bool", "cdiv", "clone", "config", "constant", "copy", "empty", "empty_like", "float16",
-    "float32", "float64", "from_numpy", "full", "full_like", "func", "grad", "int16", "int32", "int64", "int8", "kernel",
-    "launch", "launch_tiled", "ones", "ones_like", "printf", "static", "synchronize", "tid", "tile_map", "uint16",
-    "uint32", "uint64", "uint8", "vjp", "zeros", "zeros_like",
+    "float32", "float64", "from_numpy", "full", "full_like", "func", "grad", "int16", "int32", "int64", "int8",
+    "kernel", "launch", "launch_tiled", "ones", "ones_like", "printf", "static", "synchronize", "tid", "tile_map",
+    "uint16", "uint32", "uint64", "uint8", "vjp", "zeros", "zeros_like",
 ]  # fmt: skip
 
 

@@ -297,7 +297,9 @@ def gradcheck(
     start = launch_tiled if tiled else launch
     values = _copies([x.numpy() if isinstance(x, Array) else x for x in (*inputs, *outputs)])
     first = len(inputs)
-    seeds = {k: rng.standard_normal(x.shape).astype(x.dtype) for k, x in enumerate(values) if k >= first and is_float(x)}
+    seeds = {
+        k: rng.standard_normal(x.shape).astype(x.dtype) for k, x in enumerate(values) if k >= first and is_float(x)
+    }
 
     def run(args: Sequence[Any]) -> None:
         start(kernel, dim, inputs=args, block_dim=block_dim, device=device)

@@ -70,7 +70,8 @@ class _Live:
         while True:
             while self.work:
                 self._follow(self.work.pop())
-            bare = [op for op in self.kept if op.name == "map" and not any(a in self.values for a in op.regions[0].args)]
+            maps = [op for op in self.kept if op.name == "map"]
+            bare = [op for op in maps if not any(a in self.values for a in op.regions[0].args)]
             if not bare:
                 return
             for op in bare:  # the shape of a map is that of its operands

@@ -251,7 +251,7 @@ class Indexing(Flow):
             return self.emit(node, "tile_full", value, shape=view.shape)
         if value.shape == view.shape:
             return value
-        if value.ndim > view.ndim or any(m not in (1, n) for m, n in zip(value.shape[::-1], view.shape[::-1])):
+        if value.ndim > view.ndim or any(m not in (1, n) for m, n in zip(value.shape[::-1], view.shape[::-1], strict=False)):
             self.fail(
                 node, f"{describe(value.type)} does not fit into a slice of shape {view.shape}", kind=ShapeMismatch
             )

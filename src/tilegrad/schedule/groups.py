@@ -134,7 +134,7 @@ class Planner:
     def _crosses_write(self, v: Value, op: Op) -> bool:
         """Whether a load would move past a write to its array on the way to its readers."""
         mine = self.facts.accesses(op)
-        if not mine or op.definition.cls != "point" and op.definition is not map_:
+        if not mine or (op.definition.cls != "point" and op.definition is not map_):
             return False
         home = self.facts.home[op]
         last = max((self._end(r, home) for r in self._readers(v)), default=-1)
