@@ -251,7 +251,8 @@ class Indexing(Flow):
             return self.emit(node, "tile_full", value, shape=view.shape)
         if value.shape == view.shape:
             return value
-        if value.ndim > view.ndim or any(m not in (1, n) for m, n in zip(value.shape[::-1], view.shape[::-1], strict=False)):
+        pairs = zip(reversed(value.shape), reversed(view.shape), strict=False)
+        if value.ndim > view.ndim or any(m not in (1, n) for m, n in pairs):
             self.fail(
                 node, f"{describe(value.type)} does not fit into a slice of shape {view.shape}", kind=ShapeMismatch
             )
