@@ -82,6 +82,12 @@ class Mirror:
         """Whether the array shares memory with those that the mirror was made for."""
         return self._piece(a) is not None
 
+    def part(self, arrays: Iterable[Host]) -> Mirror:
+        """A new mirror of the pieces that the arrays lie in."""
+        made = Mirror(())
+        made.pieces = sorted({p for a in arrays if (p := self._piece(a)) is not None})
+        return made
+
     def has(self, a: Host) -> bool:
         """Whether any of the array's piece has been asked for, so that it may differ from zero."""
         piece = self._piece(a)

@@ -55,28 +55,31 @@ WATCHING: weakref.WeakSet[Listener] = weakref.WeakSet()  # tapes that hold conte
 
 
 class Held:
-    """The contents that an array had when a launch on `tape` read them."""
+    """The contents that an array had when a launch on `tape` read them.
+
+    Keeps no reference to the tape: a tape that is no longer used must go at once, as each that holds contents is told
+    of every write.
+    """
 
     def __init__(self, array: Host, tape: Listener) -> None:
         self.array = array
-        self.tape = tape
         self.span = span(array)
         self.saved: Host | None = None
         self.current = True  # nothing that we know of has written to the array since
         self.links: frozenset[int] = frozenset()
         self.sample = fingerprint(array)
         if array.nbytes <= SMALL:
-            self.save()
+            self.save(tape)
 
     def unchanged(self) -> bool:
         """Whether the array still has the contents, as far as can be seen."""
         return self.current and fingerprint(self.array) == self.sample
 
-    def save(self) -> None:
+    def save(self, tape: Listener) -> None:
         """Copy the contents, as they are about to be overwritten."""
         if self.saved is None:
             self.saved = np.empty(self.array.shape, self.array.dtype)
-            with self.tape.paused():
+            with tape.paused():
                 self.links = frozenset(map(id, ACTIVE.tapes))
                 copy_recorded(self.saved, self.array)
 
@@ -297,10 +300,8 @@ def add_recorded(dest: Host, source: Host) -> None:
 
 def _array_written(dest: Array, source: Array | None) -> None:
     if ACTIVE.tapes or WATCHING:
-        if source is None:
-            record_write(dest)
-        else:
-            record_copy(dest, source)
+        objects = [x if x.base is None else x.base for x in (dest, source) if x is not None]
+        _record(Copy(dest.data, None if source is None else source.data), objects)
 
 
 before_write.append(_array_written)

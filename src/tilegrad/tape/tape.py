@@ -11,7 +11,7 @@ something is about to overwrite them (copy on write), once for all launches that
 through tilegrad are seen, whether a tape is active or not. Writes by other means (a NumPy view) are not: arrays of up
 to 64 KiB are therefore saved at once, of larger ones a sample is compared, and a change found there is an error.
 
-A leaf (an array that nothing on the tape writes) gets its gradient added to `.grad`; an array that is written has the
+A leaf (memory that nothing on the tape writes) gets its gradient added to `.grad`; memory that is written has the
 cotangent of its last version put there, which for an output is the seed. Seeds are never changed. Backward passes are
 themselves recorded by tapes that are active while they run, so that they can be differentiated.
 Does not know how a kernel is differentiated (see `ad`) or run (see `compiler`).
@@ -26,7 +26,7 @@ from typing import Any, Self
 import numpy as np
 
 from tilegrad import ad
-from tilegrad.diagnostics import LaunchError
+from tilegrad.diagnostics import GradientUndefined, LaunchError
 from tilegrad.runtime.arrays import Array
 from tilegrad.tape.memory import Host, Mirror, Span, fingerprint, host, is_float, overlap, require_host, span
 from tilegrad.tape.records import (
@@ -63,8 +63,7 @@ class Tape:
         self._held: dict[tuple[Any, ...], Held] = {}
         self._spent = False
         self._made: dict[int, bytes] = {}
-        self._cts: Mirror | None = None
-        self._last: dict[int, Host] = {}
+        self._found: Found | None = None
         WATCHING.discard(self)
 
     def __enter__(self) -> Self:
@@ -129,7 +128,7 @@ class Tape:
         for key, held in list(self._held.items()):
             if any(overlap(held.span, s) for s in spans):
                 if not self._spent:
-                    held.save()
+                    held.save(self)
                 held.current = False
                 del self._held[key]
         if not self._held:
@@ -149,7 +148,7 @@ class Tape:
         Raises:
             GradientUndefined: a gradient on the way cannot be given exactly.
         """
-        self._cts, self._last = self.pull(self._seeds(loss, grads))
+        self._found = self.pull(self._seeds(loss, grads))
         self._spent = not retain
         with self.paused():
             self._deliver()
@@ -205,31 +204,27 @@ class Tape:
             read = read or any(overlap(mine, span(r)) for r in record.arrays)
         return "not written"
 
-    def pull(self, seeds: Iterable[tuple[Host, Host]]) -> tuple[Mirror, dict[int, Host]]:
+    def pull(self, seeds: Iterable[tuple[Host, Host]]) -> Found:
         """Run all adjoints, without touching any `.grad`.
 
         Args:
             seeds: arrays, and the cotangents of their last versions.
-        Returns: the cotangents of the first versions of all memory, and by `id` those of the last versions of arrays
-            that the tape writes.
         """
         seeds = list(seeds)
         cts = Mirror([a for r in self.records for a in r.arrays] + [require_host(x) for x in self._known.values()]
                      + [a for a, _ in seeds])  # fmt: skip
-        changed = Mirror(w for r in self.records for w in r.written)
-        open_ = {key: a for key, x in self._known.items() if is_float(a := require_host(x)) and changed.covers(a)}
-        last: dict[int, Host] = {}
+        found = Found(cts, [require_host(x) for x in self._known.values()])
         with self.paused():
             for a, seed in seeds:
                 add_recorded(cts.view(a), np.broadcast_to(seed, a.shape))
             for record in reversed(self.records):
-                last.update(_take_last(record, cts, open_))
+                found.take_last(record)
                 record.pull(cts)
-        return cts, last
+        return found
 
     def vjp(self, seeds: Iterable[tuple[Any, Any]], arrays: Iterable[Any]) -> list[Host]:
         """The cotangents of what `arrays` held at first, for pairs (array, cotangent of what it holds at last)."""
-        cts, _ = self.pull(self._checked(seeds))
+        cts = self.pull(self._checked(seeds)).first
         found = []
         with self.paused():
             for a in map(require_host, arrays):
@@ -240,34 +235,28 @@ class Tape:
 
     def _deliver(self) -> None:
         """Put the gradients found into `.grad`: the same place once, however many views of it took part."""
-        assert self._cts is not None
-        leaves: list[tuple[Host, Host]] = []
-        for x in self._known.values():
-            if not isinstance(x, Array) or not (x.requires_grad or x.grad is not None):
-                continue
-            grad, a = require_host(x.grad), require_host(x)
-            if id(x) in self._last:
-                copy_recorded(grad, self._last[id(x)])
+        assert self._found is not None
+        pairs = [(require_host(x.grad), x) for x in self._known.values()
+                 if isinstance(x, Array) and (x.requires_grad or x.grad is not None)]  # fmt: skip
+        done = Mirror(grad for grad, _ in pairs)
+        several = len(done.pieces) < len(pairs)
+        for grad, x in pairs:
+            if self._found.deliver(require_host(x), grad, done.view(grad) == 0 if several else True):
                 self._made[id(x)] = fingerprint(grad)
-            elif self._cts.has(a):
-                leaves.append((grad, self._cts.view(a)))
-        done = Mirror(grad for grad, _ in leaves)
-        several = len(done.pieces) < len(leaves)
-        for grad, ct in leaves:
-            add_recorded(grad, np.where(done.view(grad) == 0, ct, 0) if several else ct)
             if several:
                 done.view(grad)[...] = 1
 
     def gradient(self, array: Any) -> Host:
         """The cotangent that the last backward pass found for an array given to `watch` (or any `Array` on the tape).
 
-        That of the last version if the tape writes the array, as in `.grad`.
+        That of the last version where the tape writes the array, as in `.grad`.
         """
-        a = require_host(array)
-        if self._cts is None:
+        if self._found is None:
             raise LaunchError("gradient: backward has not been called")
-        found = self._last.get(id(array))
-        return found if found is not None else self._cts.view(a).copy()
+        a = require_host(array)
+        grad = np.zeros(a.shape, a.dtype)
+        self._found.deliver(a, grad, True)
+        return grad
 
     @property
     def gradients(self) -> dict[Array, Array]:
@@ -286,14 +275,60 @@ class Tape:
         self._clear()
 
 
-def _take_last(record: Record, cts: Mirror, open_: dict[int, Host]) -> dict[int, Host]:
-    """Going back, `record` is the last to write some `open_` arrays: their cotangents are complete, and taken next."""
-    spans = [span(a) for a in record.written]
-    last = {}
-    for key, a in list(open_.items()):
-        if any(overlap(span(a), s) for s in spans):
-            last[key] = np.zeros(a.shape, a.dtype)
-            if cts.has(a):
-                copy_recorded(last[key], cts.view(a))
-            del open_[key]
-    return last
+class Found:
+    """What a backward pass has found: the cotangents of the first and of the last version of memory.
+
+    The last version is kept for `wanted` memory only, cell by cell: `written` is 1 where the tape has written.
+    """
+
+    def __init__(self, first: Mirror, wanted: Sequence[Host]) -> None:
+        self.first = first
+        self.last = first.part(wanted)
+        self.written = first.part(wanted)
+
+    def take_last(self, record: Record) -> None:
+        """Going back, `record` may be the last to write to some cells: their cotangents are complete now."""
+        for a in record.written:
+            if not is_float(a) or not self.written.covers(a):
+                continue
+            mask = self._mask(a)
+            if mask is None:
+                self.written.view(a)[...] = 1
+                if self.first.has(a):
+                    copy_recorded(self.last.view(a), self.first.view(a))
+            elif not mask.all():
+                _require_alone()
+                self.last.view(a)[~mask] = self.first.view(a)[~mask]
+                self.written.view(a)[...] = 1
+
+    def _mask(self, a: Host) -> np.ndarray[Any, Any] | None:
+        """Where the array has been written; None for nowhere."""
+        if not self.written.has(a):
+            return None
+        mask: np.ndarray[Any, Any] = self.written.view(a) != 0
+        return mask if mask.any() else None
+
+    def deliver(self, a: Host, grad: Host, new: Any) -> bool:
+        """Put the cotangent of an array into `grad`: that of its last version where it was written; else add it.
+
+        Args:
+            new: where nothing has been added yet.
+        Returns: whether it was written.
+        """
+        mask = self._mask(a)
+        if mask is not None and mask.all():
+            copy_recorded(grad, self.last.view(a))
+        elif mask is not None:
+            _require_alone()
+            grad[...] = np.where(mask, self.last.view(a), grad + np.where(new, self.first.view(a), 0))
+        elif self.first.has(a):
+            if not np.all(new):
+                _require_alone()
+            ct = self.first.view(a)
+            add_recorded(grad, ct if np.all(new) else np.where(new, ct, 0))
+        return mask is not None
+
+
+def _require_alone() -> None:
+    if ACTIVE.tapes:
+        raise GradientUndefined("no second gradient: views of one array were written or watched separately")
