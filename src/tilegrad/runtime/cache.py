@@ -1,8 +1,8 @@
 """A folder of object code, named by keys of everything that could change it.
 
 A file is written under a temporary name and then renamed, so that no reader ever sees a part of one; it starts with
-a digest of the rest, so that a damaged file is noticed and ignored. When the folder cannot be written, one warning
-is given and objects are kept in memory only. Does not know what is stored.
+a digest of its key and the rest, so that a file that is damaged or belongs elsewhere is noticed and ignored. When the
+folder cannot be written, one warning is given, and callers compile anew in each process. Does not know what is stored.
 """
 
 from __future__ import annotations
@@ -16,30 +16,25 @@ from pathlib import Path
 
 from tilegrad.config import config
 
-_MAGIC = b"tilegrad-object-1\n"
-_memory: dict[str, bytes] = {}
+_MAGIC = b"tilegrad-object-2\n"
+_HEAD = len(_MAGIC) + 32
 _warned: set[Path] = set()
 
 
 def get(key: str) -> bytes | None:
     """The object stored under a key, or None."""
-    found = _memory.get(key)
-    if found is not None or not config.cache:
-        return found
+    if not config.cache:
+        return None
     try:
         data = _path(key).read_bytes()
     except OSError:
         return None
-    body = data[len(_MAGIC) + 32 :]
-    if not data.startswith(_MAGIC) or data[len(_MAGIC) : len(_MAGIC) + 32] != hashlib.sha256(body).digest():
-        return None
-    _memory[key] = body
-    return body
+    head, body = data[:_HEAD], data[_HEAD:]
+    return body if head == _head(key, body) else None
 
 
 def put(key: str, body: bytes) -> None:
     """Store an object."""
-    _memory[key] = body
     if not config.cache:
         return
     path = _path(key)
@@ -48,7 +43,7 @@ def put(key: str, body: bytes) -> None:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(_MAGIC + hashlib.sha256(body).digest() + body)
+                file.write(_head(key, body) + body)
             os.replace(temporary, path)
         except OSError:
             with contextlib.suppress(OSError):
@@ -56,6 +51,10 @@ def put(key: str, body: bytes) -> None:
             raise
     except OSError as error:
         _warn_once(error)
+
+
+def _head(key: str, body: bytes) -> bytes:
+    return _MAGIC + hashlib.sha256(key.encode() + body).digest()
 
 
 def _path(key: str) -> Path:

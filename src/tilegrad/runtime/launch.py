@@ -2,15 +2,18 @@
 
 The thread context that a kernel gets (see `codegen.kernel`) holds, at byte offsets: 0 scratch pointer, 8 scratch
 bytes, 16 error record (i64[16]: site or 0, block, values), 24 ticket (i64: blocks whose atomic updates are done),
-32 print buffer and 40 stack area (each record {data, used, capacity}). Does not know how a kernel was made.
+32 print buffer and 40 stack area (each record {data, used, capacity}). Every Python thread that launches has a context
+and the words of a job of its own; the workers of the pool have theirs. A kernel that prints runs on one thread.
+Does not know how a kernel was made.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import struct
+import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,8 +22,8 @@ import numpy as np
 
 from tilegrad import diagnostics as dg
 from tilegrad.config import config
-from tilegrad.dtypes import DType
-from tilegrad.runtime.pool import POOLED, Pool
+from tilegrad.dtypes import SCALARS, DType
+from tilegrad.runtime import pool as pl
 
 _ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 _ERRORS: dict[str, type[dg.TilegradError]] = {
@@ -45,147 +48,237 @@ class CompiledKernel:
     tiled: bool
     block_dim: int
     function: Callable[..., None] = field(init=False)
-    #: as last measured; the first launch is expected to be worth sharing
-    seconds_per_block: float = 1.0
+    #: whether the last launch took long enough that the workers should be called at once
+    eager: int = 0
 
     def __post_init__(self) -> None:
         self.function = _ENTRY(self.address)
 
 
+_free: Any = ctypes.CDLL(None).free if os.name == "posix" else None
+if _free is not None:
+    _free.argtypes, _free.restype = [ctypes.c_void_p], None
+
+
 class Context:
     """The memory that a thread lends to the kernels it runs."""
 
-    def __init__(self, ticket: Any = None) -> None:
-        self.words = (ctypes.c_int64 * 8)()
-        self.error = (ctypes.c_int64 * 16)()
-        self.ticket = ticket if ticket is not None else ctypes.c_int64()
+    def __init__(self, ticket: int = 0) -> None:
+        self.words = pl.aligned_words(16)
+        self.error = pl.aligned_words(pl.ERROR_WORDS)
         self.printed = (ctypes.c_int64 * 3)()
         self.stacks = (ctypes.c_int64 * 3)()
         self.scratch = np.empty(0, np.uint8)
-        self.words[2] = ctypes.addressof(self.error)
-        self.words[3] = ctypes.addressof(self.ticket)
+        self.scratch_bytes = self.stack_count = 0
+        self.words[pl.CTX_ERROR] = ctypes.addressof(self.error)
+        self.words[pl.CTX_TICKET] = ticket
         self.words[4] = ctypes.addressof(self.printed)
         self.words[5] = ctypes.addressof(self.stacks)
         self.address = ctypes.addressof(self.words)
 
-    def prepare(self, kernel: CompiledKernel) -> None:
-        """Make room for what the kernel needs."""
-        if self.words[1] < kernel.scratch_bytes:
-            self.scratch = np.empty(kernel.scratch_bytes + 192, np.uint8)
+    def prepare(self, scratch_bytes: int, stack_count: int) -> None:
+        """Make room for what a kernel needs."""
+        if scratch_bytes > self.scratch_bytes:
+            self.scratch = _scratch(scratch_bytes)
             self.words[0] = (self.scratch.ctypes.data + 63) & ~63
-            self.words[1] = kernel.scratch_bytes
-        if len(self.stacks) < 3 * kernel.stack_count:
-            self.stacks = (ctypes.c_int64 * (3 * kernel.stack_count))(*self.stacks)
+            self.words[1] = self.scratch_bytes = scratch_bytes
+        if stack_count > self.stack_count:
+            self.stacks = (ctypes.c_int64 * (3 * stack_count))(*self.stacks)
             self.words[5] = ctypes.addressof(self.stacks)
-        self.error[0] = 0
+            self.stack_count = stack_count
+
+    def __del__(self, free: Any = _free) -> None:
+        """Give back what kernels have taken with `realloc`."""
+        for record in (self.printed, self.stacks):
+            for k in range(0, len(record), 3):
+                if record[k] and free is not None:
+                    free(record[k])
+
+
+def _scratch(size: int) -> np.ndarray[Any, Any]:
+    try:
+        return np.empty(size + 192, np.uint8)
+    except MemoryError:
+        raise dg.LaunchError(
+            f"the tiles of the kernel need {size:,} bytes for each thread, which cannot be had",
+            help="use smaller tiles, or fewer threads: with tg.num_threads(1): ...",
+        ) from None
 
 
 class _Own(threading.local):
-    """The context of a thread that runs a launch alone."""
+    """What a Python thread launches with: a context, and the words that describe its job."""
 
     def __init__(self) -> None:
-        self.context = Context()
+        self.job = pl.aligned_words(pl.JOB_WORDS)
+        self.job_address = ctypes.addressof(self.job)
+        self.context = Context(self.job_address + 8 * pl.JOB_TICKET)
+        self.grid: pl.Words = (ctypes.c_int64 * 8)()
+        self.grid_address = ctypes.addressof(self.grid)
+        self.make_room(64)
+
+    def make_room(self, count: int) -> None:
+        """Room for the argument words of a kernel."""
+        self.words: pl.Words = (ctypes.c_int64 * count)()
+        self.words_address = ctypes.addressof(self.words)
 
 
 _own = _Own()
 
 
 class _Team:
-    """The pool and the contexts of its threads, made when a launch first wants it; one launch at a time has it."""
+    """The pool and the contexts of its workers, made when a launch first wants it."""
 
     def __init__(self) -> None:
-        self.reset()
+        self.lock = threading.Lock()
+        self.pool: pl.Pool | None = None
+        self.contexts: list[Context] = []
+        self.scratch_bytes = self.stack_count = 0
 
     def reset(self) -> None:
-        """Forget the threads: another number of them is wanted, or this is a forked child that has none."""
+        """Forget the threads: this is a forked child, which has none."""
+        if self.pool is not None:
+            self.pool.forget()
         self.lock = threading.Lock()
-        self.pool: Pool | None = None
-        self.contexts: list[Context] = []
-        self.size = 0
+        self.pool, self.contexts = None, []
 
-    def start(self, size: int) -> Pool:
-        """The pool with `size` threads, the caller's included. The lock must be held."""
-        if self.pool is None or self.size != size:
-            if self.pool is not None:
-                self.pool.stop()
-            ticket = ctypes.c_int64()
-            self.contexts = [Context(ticket) for _ in range(size)]
-            self.pool = Pool([c.address for c in self.contexts])
-            self.size = size
-        return self.pool
+    def ready(self, workers: int, kernel: CompiledKernel) -> pl.Pool:
+        """The pool, with at least so many workers, and their contexts with room for the kernel."""
+        pool = self.pool
+        enough = kernel.scratch_bytes <= self.scratch_bytes and kernel.stack_count <= self.stack_count
+        if pool is not None and pool.workers >= workers and enough:
+            return pool
+        with self.lock:
+            return self._prepare(workers, kernel)
+
+    def _prepare(self, workers: int, kernel: CompiledKernel) -> pl.Pool:
+        scratch = max(self.scratch_bytes, kernel.scratch_bytes)
+        stacks = max(self.stack_count, kernel.stack_count)
+        pool = self.pool
+        if pool is None or pool.workers < workers:
+            contexts = [Context() for _ in range(workers)]
+            for c in contexts:
+                c.prepare(scratch, stacks)
+            pool = pl.Pool([c.address for c in contexts], kept=contexts)
+            old, self.pool, self.contexts = self.pool, pool, contexts
+            if old is not None:
+                old.stop()
+        else:
+            with pool.held():
+                for c in self.contexts:
+                    c.prepare(scratch, stacks)
+        self.scratch_bytes, self.stack_count = scratch, stacks
+        return pool
 
 
 _team = _Team()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_team.reset)
 
-#: Work (in seconds, as measured) below which waking the other threads costs more than it saves.
-WORTH_SHARING = 20e-6
-#: Chunks of blocks per thread: enough to even out blocks of different length.
-CHUNKS = 8
-
 
 def launch(kernel: CompiledKernel, args: Sequence[Any], grid: tuple[int, ...]) -> None:
     """Run all blocks of a launch. `args` are NumPy arrays, objects with a NumPy array in `data`, and scalars."""
-    words = pack(args)
+    own = _own
+    packed = argument_words(args)
     total = 1
     for extent in grid:
         total *= extent
     if total <= 0:
         return
-    packed_grid = (ctypes.c_int64 * 8)(*grid, *([1] * (4 - len(grid))), total)
+    if len(packed) > len(own.words):
+        own.make_room(2 * len(packed))
+    own.words[: len(packed)] = packed
+    own.grid[:5] = (*grid, 1, 1, 1, total) if len(grid) == 1 else (*grid, *(1,) * (4 - len(grid)), total)
+    context = own.context
+    if kernel.scratch_bytes > context.scratch_bytes or kernel.stack_count > context.stack_count:
+        context.prepare(kernel.scratch_bytes, kernel.stack_count)
+    context.error[0] = 0
     blocks = total if kernel.tiled else -(-total // kernel.block_dim)
-    threads = config.num_threads if POOLED else 1
-    worth = threads > 1 and blocks > 1 and blocks * kernel.seconds_per_block > WORTH_SHARING and not kernel.prints
-    if worth and _team.lock.acquire(blocking=False):
-        try:
-            _run_together(kernel, words, packed_grid, blocks, threads)
-        finally:
-            _team.lock.release()
+    threads = min(config.num_threads, blocks)
+    if threads > 1 and pl.POOLED and not kernel.prints:
+        _run_together(kernel, own, blocks, threads)
     else:
-        _run_alone(kernel, words, packed_grid, blocks)
-
-
-def _run_alone(kernel: CompiledKernel, words: Any, grid: Any, blocks: int) -> None:
-    context = _own.context
-    context.prepare(kernel)
-    context.ticket.value = 0
-    context.printed[1] = 0
-    start = time.perf_counter()
-    kernel.function(0, blocks, ctypes.addressof(words), ctypes.addressof(grid), context.address)
-    kernel.seconds_per_block = (time.perf_counter() - start) / blocks
-    if kernel.prints:
-        _show(kernel, context)
+        _run_alone(kernel, own, blocks)
     if context.error[0]:
         raise _error(kernel, context.error)
 
 
-def _run_together(kernel: CompiledKernel, words: Any, grid: Any, blocks: int, threads: int) -> None:
-    pool = _team.start(threads)
-    contexts = _team.contexts
-    for c in contexts:
-        c.prepare(kernel)
-    contexts[0].ticket.value = 0
-    chunk = 1 if kernel.ordered else max(1, blocks // (CHUNKS * threads))
-    start = time.perf_counter()
-    own, arguments, extents = contexts[0].address, ctypes.addressof(words), ctypes.addressof(grid)
-    pool.dispatch(pool.address, own, kernel.address, arguments, extents, blocks, chunk)
-    kernel.seconds_per_block = (time.perf_counter() - start) / blocks
-    failed = [c.error for c in contexts if c.error[0]]
-    if failed:
-        raise _error(kernel, min(failed, key=lambda record: record[1]))
+def _run_alone(kernel: CompiledKernel, own: _Own, blocks: int) -> None:
+    context = own.context
+    if kernel.ordered:
+        own.job[pl.JOB_TICKET] = 0
+    if kernel.prints:
+        context.printed[1] = 0
+    kernel.function(0, blocks, own.words_address, own.grid_address, context.address)
+    if kernel.prints:
+        _show(kernel, context)
 
 
-def pack(args: Sequence[Any]) -> Any:
-    """The argument words: pointer, extents and byte strides of an array; the bits of a scalar."""
+def _run_together(kernel: CompiledKernel, own: _Own, blocks: int, threads: int) -> None:
+    pool = _team.ready(threads - 1, kernel)
+    ordered = kernel.ordered
+    shift = 62 if ordered else threads.bit_length() + 1
+    gate = pl.OPEN | (threads - 1) << pl.LIMIT_SHIFT
+    eager = 0 if ordered else kernel.eager
+    job = own.job
+    job[:9] = (
+        kernel.address, blocks, own.words_address, own.grid_address, own.context.address, ordered, gate, shift, eager,
+    )  # fmt: skip
+    pool.dispatch(pool.address, own.job_address)
+    kernel.eager = job[pl.EAGER]
+
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+
+def _data_pointer(a: np.ndarray[Any, Any]) -> int:
+    return int(a.__array_interface__["data"][0])
+
+
+#: Where an array object keeps the address of its elements: right after the object's head, by NumPy's C interface.
+#: Reading it there takes a tenth of the time of `__array_interface__`, which is most of a small launch.
+_HEAD = object.__basicsize__
+_word_at = ctypes.c_int64.from_address
+
+
+def _heads_can_be_read() -> bool:
+    if sys.implementation.name != "cpython" or struct.calcsize("P") != 8:
+        return False
+    probes: list[np.ndarray[Any, Any]] = [np.zeros(3), np.zeros((4, 4), np.int8)[1:, ::2], np.zeros(())]
+    return all(_word_at(id(a) + _HEAD).value == _data_pointer(a) for a in probes)
+
+
+_HEADS = _heads_can_be_read()
+
+
+def _bits_of(word: Any) -> Callable[[Any], int]:
+    return lambda x: int(x.view(word))
+
+
+#: The bits of a NumPy number as an integer, by type.
+_BITS: dict[type, Callable[[Any], int]] = {
+    d.np.type: _bits_of({2: np.uint16, 4: np.uint32, 8: np.uint64}[d.size]) if d.is_float else int for d in SCALARS
+}
+
+
+def argument_words(args: Sequence[Any]) -> list[int]:
+    """The argument words: pointer, extents and byte strides of an array; the bits of a number."""
     words: list[int] = []
     for a in args:
-        data = getattr(a, "data", a) if not isinstance(a, (np.ndarray, np.generic)) else a
-        if isinstance(data, np.ndarray):
-            words += (data.__array_interface__["data"][0], *data.shape, *data.strides)
+        if isinstance(a, np.ndarray):
+            words.append(_word_at(id(a) + _HEAD).value if _HEADS else _data_pointer(a))
+            words += a.shape
+            words += a.strides
+        elif (bits := _BITS.get(type(a))) is not None:
+            words.append(bits(a))
+        elif isinstance(data := getattr(a, "data", None), np.ndarray):
+            words += argument_words([data])
         else:
-            words.append(int.from_bytes(np.asarray(data).tobytes().ljust(8, b"\0"), "little", signed=True))
-    return (ctypes.c_int64 * max(1, len(words)))(*words)
+            number = np.asarray(a)[()]
+            words.append(_BITS[type(number)](number))
+    return words
+
+
+# --- errors and prints ------------------------------------------------------------------------------------------------
 
 
 def _error(kernel: CompiledKernel, record: Any) -> dg.TilegradError:
