@@ -1,73 +1,50 @@
-"""The command `tilegrad`: looks at the installation and at kernels' code."""
+"""The command `tilegrad`: doctor, inspect, demo and bench.
+
+Does not hold what the subcommands do: one module each.
+"""
 
 from __future__ import annotations
 
 import argparse
-import os
-import platform
-import sys
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
 
-import llvmlite
-import numpy as np
-from rich.console import Console
-from rich.table import Table
-
-import tilegrad as tg
-from tilegrad import compiler
-from tilegrad.config import config
-from tilegrad.runtime import engine
+from tilegrad.cli import checkout, doctor, inspect
+from tilegrad.diagnostics import TilegradError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a subcommand; the exit status."""
-    parser = argparse.ArgumentParser(prog="tilegrad", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("doctor", help="versions, processor, threads, cache, and whether a kernel runs")
-    parser_args = parser.parse_args(argv)
-    return {"doctor": doctor}[parser_args.command]()
-
-
-@tg.kernel(enable_backward=False)
-def _probe(out: Any) -> None:
-    tg.tile_store(out, tg.tile_arange(8, dtype=tg.float32))
-
-
-def doctor() -> int:
-    """Print what tilegrad finds on this machine, and run one kernel on every device."""
-    table = Table(show_header=False, title=f"tilegrad {tg.__version__}")
-    rows = {
-        "Python": platform.python_version(),
-        "NumPy": np.__version__,
-        "llvmlite": llvmlite.__version__,
-        "processor": engine.host_cpu(),
-        "vector": f"{compiler.host_target().vector_bytes * 8} bits",
-        "threads": str(config.num_threads),
-        "cache": f"{config.cache_dir} ({'can be written' if _writable() else 'CANNOT be written'})",
-    }
-    healthy = True
-    for device in ("interpret", "cpu"):
-        rows[f"device {device}"], good = _try(device)
-        healthy = healthy and good
-    for name, value in rows.items():
-        table.add_row(name, value)
-    Console(file=sys.stdout).print(table)
-    return 0 if healthy else 1
-
-
-def _try(device: str) -> tuple[str, bool]:
-    out = np.zeros(8, np.float32)
+    options = _parser().parse_args(argv)
     try:
-        tg.launch_tiled(_probe, dim=1, inputs=[out], device=device)
-    except tg.TilegradError as error:
-        return str(error), False
-    good = bool(np.array_equal(out, np.arange(8)))
-    return ("works" if good else f"WRONG: {out}"), good
+        return int(options.run(options))
+    except TilegradError as error:
+        print(f"{type(error).__name__}: {error}")
+        return 1
 
 
-def _writable() -> bool:
-    folder = config.cache_dir
-    while not folder.exists():
-        folder = folder.parent
-    return os.access(folder, os.W_OK)
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="tilegrad", description="tile kernels in Python, with exact gradients")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    add = commands.add_parser("doctor", help="versions, processor, threads, cache, and whether kernels run")
+    add.set_defaults(run=lambda options: doctor.run())
+
+    add = commands.add_parser("inspect", help="show what a kernel becomes: Tile IR, LLVM IR, machine code")
+    add.add_argument("file", type=Path, help="a Python file that defines kernels")
+    add.add_argument("kernel", nargs="?", help="name of the kernel; without it, the kernels of the file are listed")
+    add.add_argument("arguments", nargs="*", metavar="ARGUMENT", help="float32[64,64] for an array, 3 for a number")
+    add.add_argument("--stage", choices=inspect.STAGES, default="optimised", help="what to show (optimised)")
+    add.add_argument("--launch", action="store_true", help="as launch() runs it, rather than launch_tiled()")
+    add.add_argument("--dims", type=int, default=1, help="number of launch dimensions (1)")
+    add.add_argument("--block-dim", type=int, help="lanes of a block")
+    add.set_defaults(run=inspect.run)
+
+    for name, script, text in (
+        ("demo", "examples/digits.py", "train a digit classifier with tile kernels"),
+        ("bench", "bench/bench.py", "compare speed with the peers that are installed"),
+    ):
+        add = commands.add_parser(name, help=text)
+        add.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+        add.set_defaults(run=lambda options, script=script: checkout.run(script, options.arguments))
+    return parser
