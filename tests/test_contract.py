@@ -77,12 +77,9 @@ def test_the_adjoint_can_be_differentiated(name, device):
 
 
 SPECIAL = [n for n, d in sorted(REGISTRY.items()) if d.elementwise is not None and n not in ("astype", "where")]
-FAR = pytest.mark.xfail(reason="the remainder of the largest floats by the smallest ones is NaN on the CPU")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=FAR) if n in ("mod", "fmod", "floordiv") else n for n in SPECIAL]
-)
+@pytest.mark.parametrize("name", SPECIAL)
 def test_special_values(name):
     for sample in special_samples(REGISTRY[name]):
         check_op(REGISTRY[name], sample)

@@ -294,7 +294,9 @@ def _long_division(e: Emitter, a: Reg, b: Reg) -> Reg:
 
     def turn(_: Reg, r: Reg) -> list[Reg]:
         gap = e.sub(e.sub(_exponent(e, r), bottom), e.const(digits, f.signed))
-        scaled = scale(e, b, e.maximum(gap, zero))
+        gap = e.maximum(gap, zero)
+        half = e.shr(gap, e.const(1, f.signed))  # `scale` reaches twice the bias; a subnormal b may be farther away
+        scaled = scale(e, scale(e, b, half), e.sub(gap, half))
         return [_remainder_step(e, r, scaled, e.trunc(e.div(r, scaled)))]
 
     return e.loop(0, turns, 1, [a], turn)[0]
