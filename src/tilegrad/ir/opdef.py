@@ -50,7 +50,7 @@ class OpDef:
     cooperative: bool = False
     #: a view: users who write through its result write the tile it was taken from
     view: bool = False
-    #: moves no data and costs nothing to repeat, so it is recomputed rather than stored
+    #: takes an instruction or few, so that it is rather repeated than its result stored
     cheap: bool = True
     kinds: tuple[OperandKind, ...] = ()
     variadic: OperandKind | None = None

@@ -28,7 +28,7 @@ _erf_of = bodies.by_math(math.erf)
 _erfc_of = bodies.by_math(math.erfc)
 
 
-@op(elementwise=dt.FLOATS)
+@op(elementwise=dt.FLOATS, cheap=False)
 def erf(x: Operand) -> Operand:
     """2/sqrt(pi) times the integral of exp(-t**2) from 0 to x.
 
@@ -75,7 +75,7 @@ def _erfc_far(e: Emitter, a: Reg) -> Reg:
     return e.mul(exp_scaled(e, e.neg(square), e.neg(lost)), _erfcx(e, a))
 
 
-@op(elementwise=dt.FLOATS)
+@op(elementwise=dt.FLOATS, cheap=False)
 def erfc(x: Operand) -> Operand:
     """1 - erf(x), accurate in the tail.
 
@@ -105,7 +105,7 @@ def _erfc(e: Emitter, x: Reg) -> Reg:
 # --- inverses ---------------------------------------------------------------------------------------------------------
 
 
-@op(elementwise=dt.FLOATS, domain=(-0.9, 0.9))
+@op(elementwise=dt.FLOATS, domain=(-0.9, 0.9), cheap=False)
 def erfinv(x: Operand) -> Operand:
     """The y with erf(y) = x; infinite at -1 and 1, NaN beyond.
 
@@ -128,7 +128,7 @@ def _erfinv(e: Emitter, x: Reg) -> Reg:
     return _inverse_code(e, x, e.sub(number(e, 1.0, x), e.abs(x)))
 
 
-@op(elementwise=dt.FLOATS, domain=(0.1, 1.9))
+@op(elementwise=dt.FLOATS, domain=(0.1, 1.9), cheap=False)
 def erfcinv(x: Operand) -> Operand:
     """The y with erfc(y) = x; inf at 0, -inf at 2, NaN outside of [0, 2].
 

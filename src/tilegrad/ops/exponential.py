@@ -61,7 +61,7 @@ def exp_scaled(e: Emitter, x: Reg, low: Reg | None = None, halvings: int = 0) ->
     return scale(e, e.add(number(e, 1.0, x), expm1_polynomial(e, r)), bits)
 
 
-@op(elementwise=dt.FLOATS)
+@op(elementwise=dt.FLOATS, cheap=False)
 def exp(x: Operand) -> Operand:
     """e ** x: 0 for -inf, inf for +inf and above the overflow threshold; subnormal results are correct.
 
@@ -80,7 +80,7 @@ def _exp_lower(e: Emitter, x: Reg) -> Reg:
     return exp_scaled(e, x)
 
 
-@op(elementwise=dt.FLOATS)
+@op(elementwise=dt.FLOATS, cheap=False)
 def exp2(x: Operand) -> Operand:
     """2 ** x, exact for whole x.
 
@@ -112,7 +112,7 @@ def expm1_kernel(e: Emitter, x: Reg, halvings: int = 0) -> Reg:
     return e.fma(factor, expm1_polynomial(e, r), e.sub(factor, number(e, 2.0**-halvings, x)))
 
 
-@op(elementwise=dt.FLOATS)
+@op(elementwise=dt.FLOATS, cheap=False)
 def expm1(x: Operand) -> Operand:
     """exp(x) - 1, accurate near 0.
 
@@ -177,7 +177,7 @@ def _log_sum(e: Emitter, k: Reg, f: Reg, extra: Reg | None = None) -> Reg:
     return e.fma(k, number(e, form.log2_hi, f), e.sub(f, e.sub(square, small)))
 
 
-@op(elementwise=dt.FLOATS, domain=(0.1, 5.0))
+@op(elementwise=dt.FLOATS, domain=(0.1, 5.0), cheap=False)
 def log(x: Operand) -> Operand:
     """The natural logarithm; -inf at 0, NaN below.
 
@@ -224,7 +224,7 @@ LOG10_E = math.log10(math.e)
 _LOW_PART = {LOG2_E: float.fromhex("0x1.777d0ffda0d24p-56"), LOG10_E: float.fromhex("0x1.95355baaafad3p-57")}
 
 
-@op(elementwise=dt.FLOATS, domain=(0.1, 5.0))
+@op(elementwise=dt.FLOATS, domain=(0.1, 5.0), cheap=False)
 def log2(x: Operand) -> Operand:
     """The logarithm to base 2, exact for powers of two; -inf at 0, NaN below.
 
@@ -243,7 +243,7 @@ def _log2_lower(e: Emitter, x: Reg) -> Reg:
     return _log_in_base(e, x, LOG2_E, 1.0, 0.0)
 
 
-@op(elementwise=dt.FLOATS, domain=(0.1, 5.0))
+@op(elementwise=dt.FLOATS, domain=(0.1, 5.0), cheap=False)
 def log10(x: Operand) -> Operand:
     """The logarithm to base 10; -inf at 0, NaN below.
 
@@ -263,7 +263,7 @@ def _log10_lower(e: Emitter, x: Reg) -> Reg:
     return _log_in_base(e, x, LOG10_E, f.log10_2_hi, f.log10_2_lo)
 
 
-@op(elementwise=dt.FLOATS, domain=(-0.9, 3.0))
+@op(elementwise=dt.FLOATS, domain=(-0.9, 3.0), cheap=False)
 def log1p(x: Operand) -> Operand:
     """log(1 + x), accurate near 0; -inf at -1, NaN below.
 

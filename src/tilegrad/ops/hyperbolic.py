@@ -19,7 +19,7 @@ from tilegrad.ops.floats import in_double as in_double_code
 from tilegrad.ops.power import rsqrt
 
 
-@op(elementwise=dt.FLOATS)
+@op(elementwise=dt.FLOATS, cheap=False)
 def tanh(x: Operand) -> Operand:
     """The hyperbolic tangent: t / (t + 2) or 1 - 2 / (t + 2) with t = exp(2x) - 1, a polynomial near 0 in float32.
 
@@ -47,7 +47,7 @@ def _tanh_lower(e: Emitter, x: Reg) -> Reg:
     return e.copysign(e.select(e.compare("lt", a, number(e, 0.625, x)), near, far), x)
 
 
-@op(elementwise=dt.FLOATS)
+@op(elementwise=dt.FLOATS, cheap=False)
 def sinh(x: Operand) -> Operand:
     """The hyperbolic sine (exp(x) - exp(-x)) / 2, accurate near 0.
 
@@ -73,7 +73,7 @@ def _sinh(e: Emitter, x: Reg) -> Reg:
     return e.select(is_tiny(e, x), x, e.copysign(e.add(y, y), x))
 
 
-@op(elementwise=dt.FLOATS)
+@op(elementwise=dt.FLOATS, cheap=False)
 def cosh(x: Operand) -> Operand:
     """The hyperbolic cosine (exp(x) + exp(-x)) / 2.
 
@@ -100,7 +100,7 @@ def _cosh(e: Emitter, x: Reg) -> Reg:
 # --- inverses ---------------------------------------------------------------------------------------------------------
 
 
-@op(elementwise=dt.FLOATS)
+@op(elementwise=dt.FLOATS, cheap=False)
 def asinh(x: Operand) -> Operand:
     """The inverse hyperbolic sine: log(|x| + sqrt(x**2 + 1)) with the sign of x.
 
@@ -133,7 +133,7 @@ def _log_of_twice(e: Emitter, x: Reg) -> Reg:
     return e.add(log_finite(e, x), number(e, math.log(2), x))
 
 
-@op(elementwise=dt.FLOATS, domain=(1.1, 5.0))
+@op(elementwise=dt.FLOATS, domain=(1.1, 5.0), cheap=False)
 def acosh(x: Operand) -> Operand:
     """The inverse hyperbolic cosine, not negative; NaN below 1.
 
@@ -160,7 +160,7 @@ def _acosh(e: Emitter, x: Reg) -> Reg:
     return e.select(e.compare("ge", x, number(e, 1.0, x)), y, number(e, math.nan, x))
 
 
-@op(elementwise=dt.FLOATS, domain=(-0.9, 0.9))
+@op(elementwise=dt.FLOATS, domain=(-0.9, 0.9), cheap=False)
 def atanh(x: Operand) -> Operand:
     """The inverse hyperbolic tangent; infinite at -1 and 1, NaN beyond.
 

@@ -40,7 +40,7 @@ from tilegrad.ops.floats import in_double as in_double_code
 # --- roots ------------------------------------------------------------------------------------------------------------
 
 
-@op(elementwise=dt.FLOATS, domain=(0.1, 4.0))
+@op(elementwise=dt.FLOATS, domain=(0.1, 4.0), cheap=False)
 def sqrt(x: Operand) -> Operand:
     """The square root, correctly rounded; NaN below 0, -0 for -0.
 
@@ -59,7 +59,7 @@ def _sqrt_lower(e: Emitter, x: Reg) -> Reg:
     return e.sqrt(x)
 
 
-@op(elementwise=dt.FLOATS, domain=(0.1, 4.0))
+@op(elementwise=dt.FLOATS, domain=(0.1, 4.0), cheap=False)
 def rsqrt(x: Operand) -> Operand:
     """1 / sqrt(x); inf at 0 (-inf at -0), NaN below.
 
@@ -78,7 +78,7 @@ def _rsqrt_lower(e: Emitter, x: Reg) -> Reg:
     return e.div(number(e, 1.0, x), e.sqrt(x))
 
 
-@op(elementwise=dt.FLOATS, domain=(0.1, 4.0))
+@op(elementwise=dt.FLOATS, domain=(0.1, 4.0), cheap=False)
 def cbrt(x: Operand) -> Operand:
     """The real cube root, of negative numbers too.
 
@@ -117,7 +117,7 @@ def _cbrt(e: Emitter, x: Reg) -> Reg:
     return e.copysign(e.select(e.compare("eq", x, number(e, 0.0, x)), x, result), x)
 
 
-@op(elementwise=dt.FLOATS)
+@op(elementwise=dt.FLOATS, cheap=False)
 def hypot(x: Operand, y: Operand) -> Operand:
     """sqrt(x**2 + y**2) without overflow or underflow on the way; inf if either is, even beside NaN.
 
@@ -153,7 +153,7 @@ def _hypot(e: Emitter, x: Reg, y: Reg) -> Reg:
 # --- pow --------------------------------------------------------------------------------------------------------------
 
 
-@op("pow", elementwise=dt.NUMERIC, domain=(0.3, 3.0))
+@op("pow", elementwise=dt.NUMERIC, domain=(0.3, 3.0), cheap=False)
 def pow_(x: Operand, y: Operand) -> Operand:
     """x ** y, as C's pow for floats: NaN for a negative x and a y that is not whole; 1 for y = 0 or x = 1.
 

@@ -27,7 +27,7 @@ _PI_LOW = 1.2246467991473532e-16
 # --- sin, cos, tan ----------------------------------------------------------------------------------------------------
 
 
-@op(elementwise=dt.FLOATS)
+@op(elementwise=dt.FLOATS, cheap=False)
 def sin(x: Operand) -> Operand:
     """The sine of an angle of any size; NaN for an infinity.
 
@@ -47,7 +47,7 @@ def _sin_lower(e: Emitter, x: Reg) -> Reg:
     return _flip(e, _quarter_wave(e, r, q), e.xor(_quadrant_sign(e, q), _sign_bit(e, x)))
 
 
-@op(elementwise=dt.FLOATS)
+@op(elementwise=dt.FLOATS, cheap=False)
 def cos(x: Operand) -> Operand:
     """The cosine of an angle of any size; NaN for an infinity.
 
@@ -68,7 +68,7 @@ def _cos_lower(e: Emitter, x: Reg) -> Reg:
     return _flip(e, _quarter_wave(e, r, q), _quadrant_sign(e, q))
 
 
-@op(elementwise=dt.FLOATS, domain=(-1.2, 1.2))
+@op(elementwise=dt.FLOATS, domain=(-1.2, 1.2), cheap=False)
 def tan(x: Operand) -> Operand:
     """The tangent of an angle of any size; NaN for an infinity.
 
@@ -131,7 +131,7 @@ def _flip(e: Emitter, y: Reg, sign: Reg) -> Reg:
 # --- inverses ---------------------------------------------------------------------------------------------------------
 
 
-@op(elementwise=dt.FLOATS, domain=(-0.9, 0.9))
+@op(elementwise=dt.FLOATS, domain=(-0.9, 0.9), cheap=False)
 def asin(x: Operand) -> Operand:
     """The angle in [-pi/2, pi/2] whose sine is x; NaN outside of [-1, 1].
 
@@ -165,7 +165,7 @@ def _asin_core(e: Emitter, a: Reg) -> tuple[Reg, Reg, Reg]:
     return half, e.fma(e.mul(s, z), polynomial(e, z, ASIN[a.dtype]), s), s
 
 
-@op(elementwise=dt.FLOATS, domain=(-0.9, 0.9))
+@op(elementwise=dt.FLOATS, domain=(-0.9, 0.9), cheap=False)
 def acos(x: Operand) -> Operand:
     """The angle in [0, pi] whose cosine is x; NaN outside of [-1, 1].
 
@@ -195,7 +195,7 @@ def _acos(e: Emitter, x: Reg) -> Reg:
     return e.select(half, outer, inner)
 
 
-@op(elementwise=dt.FLOATS)
+@op(elementwise=dt.FLOATS, cheap=False)
 def atan(x: Operand) -> Operand:
     """The angle in [-pi/2, pi/2] whose tangent is x.
 
@@ -237,7 +237,7 @@ def _atan_small(e: Emitter, t: Reg) -> Reg:
     return e.fma(e.mul(t, z), polynomial(e, z, ATAN[t.dtype]), t)
 
 
-@op(elementwise=dt.FLOATS)
+@op(elementwise=dt.FLOATS, cheap=False)
 def atan2(y: Operand, x: Operand) -> Operand:
     """The angle in [-pi, pi] of the point (x, y), by C's rules for zeros and infinities.
 
