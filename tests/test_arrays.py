@@ -314,3 +314,12 @@ def test_empty_arrays() -> None:
 def test_bfloat16_is_ml_dtypes() -> None:
     assert arrays.ones(2, tg.bfloat16).numpy().dtype == np.dtype(ml_dtypes.bfloat16)
     assert np.asarray(arrays.ones(2, tg.bfloat16), np.float32).tolist() == [1, 1]
+
+
+def test_writing_through_an_ellipsis():
+    a = tg.zeros((2, 3))
+    a[...] = np.ones((2, 3), np.float32)
+    a[0, 1] = 5
+    a[..., 2] = 7
+    a[1, ...] = 3
+    assert a.numpy().tolist() == [[1, 5, 7], [3, 3, 3]]

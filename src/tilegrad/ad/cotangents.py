@@ -12,10 +12,10 @@ Does not emit anything but additions and sums.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from tilegrad.ir.core import Value
-from tilegrad.ir.types import TileType, Type, is_varying
+from tilegrad.ir.types import TileType, Type, dtype_of, is_varying, shape_of
 from tilegrad.op import REGISTRY, constant
 from tilegrad.ops import control
 
@@ -58,8 +58,8 @@ class Cotangents:
 def _add(a: Value, b: Value) -> Value:
     """a + b; what was added to one element of zeros is added to that element of `a` instead."""
     if b.op is not None and b.op.name == "tile_add_at" and _is_filled(b.op.operands[0]):
-        return b.op.definition(a, *b.op.operands[1:])  # type: ignore[no-any-return]
-    return REGISTRY["add"](a, b)  # type: ignore[no-any-return]
+        return cast(Value, b.op.definition(a, *b.op.operands[1:]))
+    return cast(Value, REGISTRY["add"](a, b))
 
 
 def _is_filled(v: Value) -> bool:
@@ -70,9 +70,9 @@ def _is_filled(v: Value) -> bool:
 
 def zero(t: Type) -> Value:
     """The cotangent of a value that nothing depends on."""
-    number = constant(0.0, t.dtype)  # type: ignore[union-attr]
+    number = constant(0.0, dtype_of(t))
     if isinstance(t, TileType):
-        return REGISTRY["tile_full"](number, shape=t.shape)  # type: ignore[no-any-return]
+        return cast(Value, REGISTRY["tile_full"](number, shape=t.shape))
     return control.as_type(number, t)
 
 
@@ -83,6 +83,5 @@ def total(tile: Value) -> Value:
 
 def fold(name: str, tile: Value, **attrs: Any) -> Value:
     """A fold over all elements of a tile as a scalar."""
-    shape: tuple[int, ...] = tile.type.shape  # type: ignore[union-attr]
-    folded = REGISTRY[name](tile, axes=tuple(range(len(shape))), keepdims=False, **attrs)
-    return REGISTRY["tile_extract"](folded, 0)  # type: ignore[no-any-return]
+    folded = REGISTRY[name](tile, axes=tuple(range(len(shape_of(tile.type)))), keepdims=False, **attrs)
+    return cast(Value, REGISTRY["tile_extract"](folded, 0))

@@ -9,6 +9,7 @@ Does not know regions.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from tilegrad.ad.cotangents import fold, zero
 from tilegrad.ad.replay import Frame, results_of
 from tilegrad.diagnostics import GradientUndefined
 from tilegrad.ir.core import Op, Value
-from tilegrad.ir.types import ScalarType, TileType, Type
+from tilegrad.ir.types import ScalarType, TileType, Type, dtype_of, items_of, shape_of
 from tilegrad.op import REGISTRY, constant
 from tilegrad.ops import control
 
@@ -41,7 +42,8 @@ class Reads:
 def make_stack(t: TileType) -> Value:
     """A stack for each lane's entries (ct, *index)."""
     items = (ScalarType(t.dtype, True), *(ScalarType(dt.int32, True) for _ in t.shape))
-    return control.stack(items=items, varying=True)  # type: ignore[no-any-return]
+    made: Value = control.stack(items=items, varying=True)
+    return made
 
 
 def no_entries() -> Value:
@@ -54,8 +56,8 @@ def read_adjoint(op: Op, frame: Frame, ct: Value) -> Value | None:
     if op.name != "tile_extract":
         raise GradientUndefined(f"no gradient of `{op.name}` where lanes are apart", loc=op.loc)
     sink = frame.deferred[op.operands[0]]
-    index = [i if i.type.dtype is dt.int32 else REGISTRY["astype"](i, dtype=dt.int32)  # type: ignore[union-attr]
-             for i in frame.get(op.operands[1:])]  # fmt: skip
+    given = frame.get(op.operands[1:])
+    index = [i if dtype_of(i.type) is dt.int32 else REGISTRY["astype"](i, dtype=dt.int32) for i in given]
     if not isinstance(sink, Reads):
         items = sink.type.items
         control.push(sink, *(control.as_type(v, t) for v, t in zip((ct, *index), items, strict=True)))
@@ -73,7 +75,7 @@ def collect(stack: Value, count: Value, t: Type, block_dim: int) -> Value:
     """Add the entries of all lanes up, `count` of each lane."""
     count = control.as_type(count, ScalarType(dt.int32, True))
     longest = fold("tile_max", REGISTRY["tile_from_lanes"](count, block_dim=block_dim))
-    items: tuple[ScalarType, ...] = stack.type.items  # type: ignore[union-attr, assignment]
+    items = items_of(stack.type)
 
     def turn(i: Value, acc: Value) -> list[Value]:
         def entry() -> tuple[Value, ...]:
@@ -91,7 +93,7 @@ def collect(stack: Value, count: Value, t: Type, block_dim: int) -> Value:
 
 def scatter(parts: Sequence[Value], t: Type) -> Value:
     """Add (ct, *index) up, given as tiles with one element for each read."""
-    size = parts[0].type.size  # type: ignore[union-attr]
+    size = math.prod(shape_of(parts[0].type))
     flat = [REGISTRY["tile_reshape"](p, shape=(size,)) for p in parts]
 
     def turn(i: Value, acc: Value) -> list[Value]:

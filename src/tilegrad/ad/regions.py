@@ -21,7 +21,7 @@ from tilegrad.ad.activity import Activity
 from tilegrad.ad.cotangents import Cotangents, total, zero
 from tilegrad.ad.replay import Frame, Replay, spread_all
 from tilegrad.ir.core import Block, Op, Value
-from tilegrad.ir.types import ScalarType, TileType, is_varying
+from tilegrad.ir.types import ScalarType, TileType, dtype_of, is_varying
 from tilegrad.op import REGISTRY, constant
 from tilegrad.ops import control
 
@@ -151,7 +151,7 @@ def reversed_range(start: Value, stop: Value, step: Value) -> tuple[Value, Value
     add, sub, mul, neg = (REGISTRY[name] for name in ("add", "sub", "mul", "neg"))
     known = step.op.attrs["value"] if step.op is not None and step.op.name == "constant" else None
     if known in (1, -1):
-        return sub(stop, step), sub(start, step), constant(-known, step.type.dtype)  # type: ignore[union-attr]
+        return sub(stop, step), sub(start, step), constant(-known, dtype_of(step.type))
     sign = REGISTRY["sign"](step)
     turns = REGISTRY["floordiv"](sub(add(sub(stop, start), step), sign), step)
     last = add(start, mul(sub(turns, 1), step))

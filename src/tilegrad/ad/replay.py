@@ -28,7 +28,7 @@ from tilegrad.diagnostics import GradientUndefined, Loc
 from tilegrad.ir.builder import Builder
 from tilegrad.ir.core import Block, Kernel, Op, Value
 from tilegrad.ir.opdef import OpDef
-from tilegrad.ir.types import ArrayType, ScalarType, TileType, Type, is_varying
+from tilegrad.ir.types import ArrayType, ScalarType, TileType, Type, dtype_of, is_varying, items_of, shape_of
 from tilegrad.op import REGISTRY, constant, infer_types
 from tilegrad.ops import control
 
@@ -230,8 +230,8 @@ class Replay:
         values = (*op.results, self.turns[op]) if op.name == "while" else op.results
         items = [(v, v.type) for v in values]
         if op.name == "map":
-            shape = op.operands[0].type.shape  # type: ignore[union-attr]
-            items += [(v, TileType(v.type.dtype, shape)) for v in self.pinned_results(op)]  # type: ignore[union-attr]
+            shape = shape_of(op.operands[0].type)
+            items += [(v, TileType(dtype_of(v.type), shape)) for v in self.pinned_results(op)]
         return items
 
     def _open(self, block: Block, when: str, items: Sequence[tuple[Value, Type]], frame: Frame, lane: bool) -> None:
@@ -246,7 +246,7 @@ class Replay:
     def _save(self, block: Block, when: str, frame: Frame) -> None:
         for site in frame.sites.get((block, when), ()):
             values = frame.get(site.items)
-            types = site.stack.type.items  # type: ignore[union-attr]
+            types = items_of(site.stack.type)
             control.push(site.stack, *(control.as_type(v, t) for v, t in zip(values, types, strict=True)))
 
     def restore(self, block: Block, frame: Frame) -> None:
@@ -263,7 +263,7 @@ def results_of(result: Any) -> tuple[Value, ...]:
 
 def spread_all(values: Iterable[Value]) -> list[Value]:
     """The values as lane values."""
-    return [control.as_type(v, ScalarType(v.type.dtype, varying=True)) for v in values]  # type: ignore[union-attr]
+    return [control.as_type(v, ScalarType(dtype_of(v.type), varying=True)) for v in values]
 
 
 def _saved_type(t: Type, lane: bool) -> Any:

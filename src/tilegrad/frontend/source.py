@@ -116,13 +116,13 @@ def _typed_lines(code: types.CodeType) -> Iterator[str]:
 
 def _strings_of_callers(code: types.CodeType) -> Iterator[str]:
     """Texts held by the frames that are running: the argument of an `exec` is nearly always among them."""
-    frame = sys._getframe(1)
+    frame: types.FrameType | None = sys._getframe(1)
     mark = "lambda" if code.co_name == "<lambda>" else f"def {code.co_name}"
     while frame is not None:
         for value in [*frame.f_locals.values(), *frame.f_code.co_consts]:
             if isinstance(value, str) and mark in value:
                 yield value
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
 
 
 def _node(code: types.CodeType, lines: Sequence[str]) -> FunctionNode | None:

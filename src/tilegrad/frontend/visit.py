@@ -614,7 +614,7 @@ class Tracer(Calls):
             verdict: Any = True
             for flag in exits:
                 if not self.masked(flag, value := frame.flag(flag)):
-                    verdict = self.both(node, verdict, lambda v=value: self.negate(node, v))  # type: ignore[misc]
+                    verdict = self.both(node, verdict, functools.partial(self.negate, node, value))
             whole = self.scalar(self.both(node, verdict, lambda: self.truth(node, more())))
             mask = self._mask()
             if mask is not None and is_varying(whole.type):

@@ -82,6 +82,12 @@ def shape_of(t: Type) -> tuple[int, ...]:
     return t.shape
 
 
+def items_of(t: Type) -> tuple[ScalarType | TileType, ...]:
+    """The types of what a stack holds."""
+    assert isinstance(t, StackType)
+    return t.items
+
+
 def is_varying(t: Type) -> bool:
     """Whether the value may differ between the lanes of a block."""
     return isinstance(t, (ScalarType, StackType)) and t.varying

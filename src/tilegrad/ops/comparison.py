@@ -14,6 +14,7 @@ from tilegrad import dtypes as dt
 from tilegrad.diagnostics import ShapeMismatch, TypeMismatch
 from tilegrad.emit import Emitter, Reg
 from tilegrad.ir import builder as ir_builder
+from tilegrad.ir import types as ir_types
 from tilegrad.ir.core import Value
 from tilegrad.ir.types import ScalarType, TileType, Type
 from tilegrad.op import (
@@ -203,7 +204,7 @@ def _where_infer(condition: Type, x: Type, y: Type) -> Type:
     for t in (condition, x, y):
         if not isinstance(t, (ScalarType, TileType)):
             raise TypeMismatch(f"where works on scalars and tiles, not on {describe(t)}")
-    if condition.dtype is not dt.bool_:  # type: ignore[union-attr]
+    if ir_types.dtype_of(condition) is not dt.bool_:
         raise TypeMismatch(
             f"where: the condition must be a bool, it is {describe(condition)}",
             help="write a comparison, such as x != 0",
@@ -212,7 +213,8 @@ def _where_infer(condition: Type, x: Type, y: Type) -> Type:
     shapes = {t.shape for t in (condition, x, y) if isinstance(t, TileType)}
     if len(shapes) > 1:
         raise ShapeMismatch(f"where: tiles of shapes {' and '.join(map(str, shapes))} meet")
-    return like((x, y, condition), x.dtype) if not shapes else TileType(x.dtype, shapes.pop())  # type: ignore[union-attr]
+    dtype = ir_types.dtype_of(x)
+    return TileType(dtype, shapes.pop()) if shapes else like((x, y, condition), dtype)
 
 
 @adjoint(where)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilegrad.ir.core import Block, Kernel, Op, Value
-from tilegrad.ir.types import ArrayType, ScalarType, TileType
+from tilegrad.ir.types import ArrayType, ScalarType, TileType, shape_of
 from tilegrad.ops.control import constant, spread
 
 #: Ops of integers that refuse some values of their second operand.
@@ -62,7 +62,7 @@ def may_raise(op: Op) -> bool:
 
 def _is_inside(op: Op) -> bool:
     """Whether the indices of a tile op are known to be right; slices are checked when they are built."""
-    shape = op.operands[0].type.shape  # type: ignore[union-attr]
+    shape = shape_of(op.operands[0].type)
     known = [constant_value(v) for v in op.operands[-len(shape) :]]
     return all(k is not None and -n <= k < n for k, n in zip(known, shape, strict=True))
 

@@ -22,7 +22,7 @@ from tilegrad.diagnostics import TilegradError
 from tilegrad.ir import regions
 from tilegrad.ir.core import Block, Kernel, Op, Value
 from tilegrad.ir.rewrite import Rewriter
-from tilegrad.ir.types import ScalarType, TileType
+from tilegrad.ir.types import ScalarType, TileType, shape_of
 from tilegrad.op import REGISTRY
 from tilegrad.op import constant as make_constant
 from tilegrad.ops.control import for_, if_
@@ -211,7 +211,7 @@ def _transpose(self: _Simplify, op: Op, operands: tuple[Value, ...]) -> Value | 
 
 def _fill(inner: Op, op: Op) -> Value:
     """A view of a fill is a fill."""
-    result: Value = REGISTRY["tile_full"](inner.operands[0], shape=op.result.type.shape)  # type: ignore[union-attr]
+    result: Value = REGISTRY["tile_full"](inner.operands[0], shape=shape_of(op.result.type))
     return result
 
 

@@ -182,7 +182,9 @@ class Array:
 
     def __setitem__(self, key: Any, value: Any) -> None:
         """Write elements, rows or slices: `a[i] = 2`, `a[:, 0] = other`."""
-        self._view(self.data[(*self._checked_key(key), ...)], _itself)._write(value, broadcast=True)
+        checked = self._checked_key(key)
+        whole = checked if any(k is Ellipsis for k in checked) else (*checked, ...)  # so that an element is a view too
+        self._view(self.data[whole], _itself)._write(value, broadcast=True)
 
     def __iter__(self) -> Iterator[Any]:
         return (self[i] for i in range(len(self)))
@@ -614,7 +616,8 @@ def _part(which: str, a: Array, offset: int, count: int) -> Array:
         raise ShapeMismatch(f"copy: elements {offset} to {offset + count} of {which} were asked for, it has {a.size}")
     if not a.is_contiguous:
         raise ShapeMismatch(f"copy: {which} is not contiguous, so parts of it cannot be counted", help="copy a slice")
-    return Array.__getitem__(a.flatten(), slice(offset, offset + count))  # type: ignore[no-any-return]
+    part: Array = a.flatten()[offset : offset + count]
+    return part
 
 
 def from_numpy(
