@@ -924,3 +924,21 @@ def test_two_lambdas_on_one_line(device: str) -> None:
     o = np.zeros(2, F32)
     tg.launch_tiled(k, dim=1, inputs=[np.array([1, 2], F32), o, 0], block_dim=1, device=device)
     assert o.tolist() == [12, 23]
+
+
+@pytest.mark.parametrize("dtype", [tg.float32, tg.float64])
+def test_postponed_annotations_name_locals_of_a_factory(dtype, device):
+    def make(element: Any, rank: int) -> Any:  # this file postpones annotations, and the kernel uses neither name
+        @tg.kernel
+        def double(x: tg.array(dtype=element, ndim=rank), y: tg.array1d(dtype=element)):
+            y[0] = x[0] * 2.0
+
+        return double
+
+    x = np.ones(3, dtype.np)
+    kernel = make(dtype, 1)
+    tg.launch_tiled(kernel, dim=1, inputs=[x, x], device=device)
+    assert x.tolist() == [2, 1, 1]
+    wrong = x.astype(np.float64 if dtype is tg.float32 else np.float32)
+    with pytest.raises(tg.LaunchError, match="argument `x` must be array1d"):
+        tg.launch_tiled(kernel, dim=1, inputs=[wrong, wrong], device=device)

@@ -197,6 +197,51 @@ def check_second_derivative(
     check_kernel_gradient(first, [*values, *grads], device=device, fixed=sample.fixed, rng=rng, what=what)
 
 
+#: distance from 1 to the next number
+PRECISION = {dt.float16: 2.0**-10, dt.bfloat16: 2.0**-7, dt.float32: 2.0**-23, dt.float64: 2.0**-52}
+#: rounding errors allowed in a gradient of a smaller float, in units of its precision
+ROUNDINGS = 40
+
+
+def check_low_precision_gradient(
+    definition: OpDef, sample: Sample, dtype: dt.DType, devices: Sequence[str] = ("interpret", "cpu")
+) -> None:
+    """The adjoint of an op in a smaller float against its adjoint in float64 at the same (rounded) point.
+
+    Args:
+        sample: operands in float64, which are rounded to `dtype`.
+    """
+    low = Sample(tuple(_rounded(x, dtype) for x in sample.args), sample.attrs, sample.fixed)
+    exact = Sample(tuple(_rounded(x, dt.float64) for x in low.args), sample.attrs, sample.fixed)
+    expected = _adjoint_arrays(definition, exact, "interpret")
+    for device in devices:
+        for k, (a, b) in enumerate(zip(expected, _adjoint_arrays(definition, low, device), strict=True)):
+            error = np.abs(a - b.astype(np.float64)) / max(1.0, float(np.abs(a).max(initial=0)))
+            bound = ROUNDINGS * PRECISION[dtype]
+            what = f"{_title(definition, sample)}, operand {k}, {dtype} on {device}"
+            assert b.dtype == dtype.np and (error <= bound).all(), f"{what}: {a.ravel()[:4]} but {b.ravel()[:4]}"
+
+
+def _rounded(x: Any, dtype: dt.DType) -> Any:
+    is_real = isinstance(x, np.ndarray | np.generic) and (x.dtype.kind == "f" or x.dtype == dt.bfloat16.np)
+    with np.errstate(over="ignore"):
+        return x.astype(dtype.np) if is_real else x
+
+
+def _adjoint_arrays(definition: OpDef, sample: Sample, device: str) -> list[Host]:
+    """The gradients of all float arrays of an op's kernel for fixed cotangents, which every dtype holds exactly."""
+    kernel, values = _gradient_case(definition, sample)
+    wrt = [isinstance(v.type, ArrayType) and v.type.dtype.is_float for v in kernel.params]
+    written = effects.written(kernel, kernel.body)
+    grads = []
+    for k, (x, w) in enumerate(zip(values, wrt, strict=True)):
+        if w:
+            seed = (np.arange(x.size).reshape(x.shape) % 5 - 2).astype(x.dtype)
+            grads.append(seed if kernel.memory(kernel.params[k]) in written else np.zeros_like(x))
+    compiler.execute(differentiate(kernel, wrt).kernel, [*_copies(values), *grads], (1,), device)
+    return grads
+
+
 def _title(definition: OpDef, sample: Sample) -> str:
     return f"{definition.name} {sample.attrs or ''}".rstrip()
 

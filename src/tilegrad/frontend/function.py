@@ -10,6 +10,8 @@ from __future__ import annotations
 import ast
 import builtins
 import functools
+import re
+import sys
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -86,6 +88,21 @@ class Parameter:
     required: bool
 
 
+def _locals_around(python: types.FunctionType) -> dict[str, Any]:
+    """What postponed annotations name among the locals of the function that is just defining `python`.
+
+    Python makes no closure for such names, so they must be read while the definition runs.
+    """
+    texts = [t for t in python.__annotations__.values() if isinstance(t, str)]
+    frame: types.FrameType | None = sys._getframe(1) if texts and "<locals>" in python.__qualname__ else None
+    while frame is not None and python.__code__ not in frame.f_code.co_consts:
+        frame = frame.f_back
+    if frame is None:
+        return {}
+    words = {w for t in texts for w in re.findall(r"[^\W\d]\w*", t)}
+    return {w: frame.f_locals[w] for w in words if w in frame.f_locals}
+
+
 class _TestInside(ast.NodeTransformer):
     """Turns `while test` whose test assigns a name into `while True` that breaks."""
 
@@ -114,6 +131,7 @@ class Function:
         self.python = python
         self.name = name or (python.__name__ if python.__name__ != "<lambda>" else "lambda")
         self.source: Source = sources.find(python)
+        self._around = _locals_around(python)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.python(*args, **kwargs)
@@ -165,7 +183,7 @@ class Function:
             return found
         try:
             while isinstance(found, str):
-                found = eval(found, self.python.__globals__, self._cells())
+                found = eval(found, self.python.__globals__, self._around | self._cells())
             return found
         except Exception as error:
             raise KernelSyntaxError(
