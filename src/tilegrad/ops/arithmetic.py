@@ -27,6 +27,11 @@ def add(x: Operand, y: Operand) -> Operand:
     """x + y.
 
     Gradient: ct for both.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.add(np.float64(2), np.float64(3))), 6)
+        5.0
     """
     return np.add(x, y)
 
@@ -46,6 +51,11 @@ def sub(x: Operand, y: Operand) -> Operand:
     """x - y.
 
     Gradient: ct and -ct.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.sub(np.float64(2), np.float64(3))), 6)
+        -1.0
     """
     return np.subtract(x, y)
 
@@ -65,6 +75,11 @@ def neg(x: Operand) -> Operand:
     """-x; an unsigned integer wraps.
 
     Gradient: -ct.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.neg(np.float64(2.0))), 6)
+        -2.0
     """
     return np.negative(x)
 
@@ -84,6 +99,11 @@ def mul(x: Operand, y: Operand) -> Operand:
     """x * y.
 
     Gradient: ct * y and ct * x.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.mul(np.float64(2), np.float64(3))), 6)
+        6.0
     """
     return np.multiply(x, y)
 
@@ -124,6 +144,11 @@ def div(x: Operand, y: Operand) -> Operand:
     """x / y of floats. Dividing by zero gives an infinity or NaN.
 
     Gradient: ct / y and -ct * out / y.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.div(np.float64(1), np.float64(4))), 6)
+        0.25
     """
     return np.true_divide(x, y)
 
@@ -170,6 +195,11 @@ def floordiv(x: Operand, y: Operand) -> Operand:
 
     An integer divided by zero raises KernelZeroDivisionError at the launch; a float gives an infinity or NaN.
     The smallest signed integer divided by -1 wraps. Gradient: zero.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.floordiv(np.float64(-7), np.float64(2))), 6)
+        -4.0
     """
     if is_float(x):
         return _python_divmod(x, y)[0]
@@ -193,6 +223,11 @@ def mod(x: Operand, y: Operand) -> Operand:
 
     The float remainder is exact but for one rounding where the signs differ. By zero: an integer raises
     KernelZeroDivisionError at the launch, a float gives NaN. Gradient: ct and -ct * (x // y).
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.mod(np.float64(-7), np.float64(2))), 6)
+        1.0
     """
     if is_float(x):
         return _python_divmod(x, y)[1]
@@ -215,6 +250,11 @@ def fmod(x: Operand, y: Operand) -> Operand:
     """The remainder of division truncated towards zero, C's fmod: it has the sign of `x` and is exact.
 
     NaN if `y` is zero or `x` infinite. Gradient: ct and -ct * trunc(x / y).
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.fmod(np.float64(-7), np.float64(2))), 6)
+        -1.0
     """
     dtype = np.asarray(x).dtype
     return np.fmod(np.asarray(x, np.float64), np.asarray(y, np.float64)).astype(dtype)[()]
@@ -337,6 +377,11 @@ def absolute(x: Operand) -> Operand:
     """The magnitude; the smallest signed integer wraps to itself.
 
     Gradient: ct * sign(x), which is 0 at 0.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.abs(np.float64(-2.0))), 6)
+        2.0
     """
     return x if np.asarray(x).dtype.kind == "u" else np.absolute(x)
 
@@ -356,6 +401,11 @@ def sign(x: Operand) -> Operand:
     """-1, 0 or 1; NaN for NaN.
 
     Gradient: zero.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.sign(np.float64(-2.0))), 6)
+        -1.0
     """
     a = np.asarray(x)
     one, zero = a.dtype.type(1), a.dtype.type(0)
@@ -383,6 +433,11 @@ def copysign(x: Operand, y: Operand) -> Operand:
     """The magnitude of `x` with the sign of `y`, that of a zero or NaN included.
 
     Gradient: ct with the product of both signs, and zero.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.copysign(np.float64(2), np.float64(-0.5))), 6)
+        -2.0
     """
     return np.copysign(x, y)
 

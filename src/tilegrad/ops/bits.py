@@ -20,7 +20,13 @@ _NO_GRADIENT = "the result is an integer or a bool"
 
 @op(elementwise=BITS, no_gradient=_NO_GRADIENT)
 def bit_and(x: Operand, y: Operand) -> Operand:
-    """x & y."""
+    """x & y.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> int(tg.bit_and(np.int32(6), np.int32(3)))
+        2
+    """
     return np.bitwise_and(x, y)
 
 
@@ -31,7 +37,13 @@ def _bit_and_lower(e: Emitter, x: Reg, y: Reg) -> Reg:
 
 @op(elementwise=BITS, no_gradient=_NO_GRADIENT)
 def bit_or(x: Operand, y: Operand) -> Operand:
-    """x | y."""
+    """x | y.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> int(tg.bit_or(np.int32(6), np.int32(3)))
+        7
+    """
     return np.bitwise_or(x, y)
 
 
@@ -42,7 +54,13 @@ def _bit_or_lower(e: Emitter, x: Reg, y: Reg) -> Reg:
 
 @op(elementwise=BITS, no_gradient=_NO_GRADIENT)
 def bit_xor(x: Operand, y: Operand) -> Operand:
-    """x ^ y."""
+    """x ^ y.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> int(tg.bit_xor(np.int32(6), np.int32(3)))
+        5
+    """
     return np.bitwise_xor(x, y)
 
 
@@ -53,7 +71,13 @@ def _bit_xor_lower(e: Emitter, x: Reg, y: Reg) -> Reg:
 
 @op(elementwise=BITS, no_gradient=_NO_GRADIENT)
 def invert(x: Operand) -> Operand:
-    """~x: all bits flipped; of a bool, its negation."""
+    """~x: all bits flipped; of a bool, its negation.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> int(tg.invert(np.int32(5)))
+        -6
+    """
     return np.invert(x)
 
 
@@ -64,7 +88,13 @@ def _invert_lower(e: Emitter, x: Reg) -> Reg:
 
 @op(elementwise=dt.INTEGERS, no_gradient=_NO_GRADIENT)
 def lshift(x: Operand, n: Operand) -> Operand:
-    """x << n, bits that leave the type are lost; a count that is negative or not below the bits of the type gives 0."""
+    """x << n, bits that leave the type are lost; a count that is negative or not below the bits of the type gives 0.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> int(tg.lshift(np.int32(1), np.int32(4)))
+        16
+    """
     return np.where(_in_range(x, n), np.left_shift(x, np.where(_in_range(x, n), n, 0)), 0).astype(np.asarray(x).dtype)[
         ()
     ]
@@ -77,7 +107,13 @@ def _lshift_lower(e: Emitter, x: Reg, n: Reg) -> Reg:
 
 @op(elementwise=dt.INTEGERS, no_gradient=_NO_GRADIENT)
 def rshift(x: Operand, n: Operand) -> Operand:
-    """x >> n, keeping the sign; a count that is negative or not below the bits of the type gives 0, or -1 if x < 0."""
+    """x >> n, keeping the sign; a count that is negative or not below the bits of the type gives 0, or -1 if x < 0.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> int(tg.rshift(np.int32(-8), np.int32(1)))
+        -4
+    """
     a = np.asarray(x)
     counts = np.where(_in_range(x, n), n, a.dtype.itemsize * 8 - 1).astype(a.dtype)
     shifted = np.right_shift(a, counts)

@@ -113,6 +113,16 @@ def minimum(x: Operand, y: Operand) -> Operand:
     """The smaller of two; NaN only if both are. Spelled `min(x, y, ...)` with two or more arguments.
 
     Gradient: ct for the operand that is taken, `x` if they are equal; 0 for the other.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.min(np.float64(2), np.float64(3))), 6)
+        2.0
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.minimum(np.float64(2), np.float64(3))), 6)
+        2.0
     """
     return pick(np.less(y, x) | np.not_equal(x, x), y, x)
 
@@ -142,6 +152,16 @@ def maximum(x: Operand, y: Operand) -> Operand:
     """The larger of two; NaN only if both are. Spelled `max(x, y, ...)` with two or more arguments.
 
     Gradient: ct for the operand that is taken, `x` if they are equal; 0 for the other.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.max(np.float64(2), np.float64(3))), 6)
+        3.0
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.maximum(np.float64(2), np.float64(3))), 6)
+        3.0
     """
     return pick(np.greater(y, x) | np.not_equal(x, x), y, x)
 
@@ -171,6 +191,11 @@ def clamp(x: Operand, low: Operand, high: Operand) -> Operand:
     """min(max(x, low), high): `x` moved into the interval; NaN gives `low`, and `high` wins over a larger `low`.
 
     Gradient: ct for the operand that is taken, `x` at the ends of the interval; 0 for the others.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.clamp(np.float64(7), np.float64(0), np.float64(5))), 6)
+        5.0
     """
     return minimum.body(maximum.body(x, low), high)
 
@@ -274,6 +299,11 @@ def step(x: Operand) -> Operand:
     """1 if x < 0, else 0, as Warp has it.
 
     Gradient: zero.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.step(np.float64(-1.0))), 6)
+        1.0
     """
     return np.less(x, 0).astype(np.asarray(x).dtype)
 
@@ -293,6 +323,11 @@ def nonzero(x: Operand) -> Operand:
     """1 if x differs from zero (NaN does), else 0.
 
     Gradient: zero.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.nonzero(np.float64(3.0))), 6)
+        1.0
     """
     return np.not_equal(x, 0).astype(np.asarray(x).dtype)
 

@@ -33,6 +33,11 @@ def erf(x: Operand) -> Operand:
     """2/sqrt(pi) times the integral of exp(-t**2) from 0 to x.
 
     Gradient: ct 2/sqrt(pi) exp(-x**2).
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.erf(np.float64(0.5))), 6)
+        0.5205
     """
     return bodies.in_double(_erf_of, x)
 
@@ -80,6 +85,11 @@ def erfc(x: Operand) -> Operand:
     """1 - erf(x), accurate in the tail.
 
     Gradient: -ct 2/sqrt(pi) exp(-x**2).
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.erfc(np.float64(0.5))), 6)
+        0.4795
     """
     return bodies.in_double(_erfc_of, x)
 
@@ -110,6 +120,11 @@ def erfinv(x: Operand) -> Operand:
     """The y with erf(y) = x; infinite at -1 and 1, NaN beyond.
 
     Gradient: ct sqrt(pi)/2 exp(out**2).
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.erfinv(np.float64(0.5))), 6)
+        0.476936
     """
     return bodies.in_double(bodies.by_math(lambda a: _inverse(a, 1 - abs(a))), x)
 
@@ -133,6 +148,11 @@ def erfcinv(x: Operand) -> Operand:
     """The y with erfc(y) = x; inf at 0, -inf at 2, NaN outside of [0, 2].
 
     Gradient: -ct sqrt(pi)/2 exp(out**2).
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.erfcinv(np.float64(0.5))), 6)
+        0.476936
     """
     return bodies.in_double(bodies.by_math(lambda a: _inverse(1 - a, min(a, 2 - a))), x)
 

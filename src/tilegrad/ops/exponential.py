@@ -66,6 +66,11 @@ def exp(x: Operand) -> Operand:
     """e ** x: 0 for -inf, inf for +inf and above the overflow threshold; subnormal results are correct.
 
     Gradient: ct * out.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.exp(np.float64(0.5))), 6)
+        1.648721
     """
     return in_double(np.exp, x)
 
@@ -85,6 +90,11 @@ def exp2(x: Operand) -> Operand:
     """2 ** x, exact for whole x.
 
     Gradient: ct * out * log(2).
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.exp2(np.float64(0.5))), 6)
+        1.414214
     """
     return in_double(np.exp2, x)
 
@@ -117,6 +127,11 @@ def expm1(x: Operand) -> Operand:
     """exp(x) - 1, accurate near 0.
 
     Gradient: ct * (out + 1).
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.expm1(np.float64(0.5))), 6)
+        0.648721
     """
     return in_double(np.expm1, x)
 
@@ -182,6 +197,11 @@ def log(x: Operand) -> Operand:
     """The natural logarithm; -inf at 0, NaN below.
 
     Gradient: ct / x.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.log(np.float64(2.0))), 6)
+        0.693147
     """
     return in_double(np.log, x)
 
@@ -229,6 +249,11 @@ def log2(x: Operand) -> Operand:
     """The logarithm to base 2, exact for powers of two; -inf at 0, NaN below.
 
     Gradient: ct / (x log(2)).
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.log2(np.float64(8.0))), 6)
+        3.0
     """
     return in_double(np.log2, x)
 
@@ -248,6 +273,11 @@ def log10(x: Operand) -> Operand:
     """The logarithm to base 10; -inf at 0, NaN below.
 
     Gradient: ct / (x log(10)).
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.log10(np.float64(1000.0))), 6)
+        3.0
     """
     return in_double(np.log10, x)
 
@@ -268,6 +298,11 @@ def log1p(x: Operand) -> Operand:
     """log(1 + x), accurate near 0; -inf at -1, NaN below.
 
     Gradient: ct / (1 + x).
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.log1p(np.float64(0.5))), 6)
+        0.405465
     """
     return in_double(np.log1p, x)
 

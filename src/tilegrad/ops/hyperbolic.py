@@ -24,6 +24,11 @@ def tanh(x: Operand) -> Operand:
     """The hyperbolic tangent: t / (t + 2) or 1 - 2 / (t + 2) with t = exp(2x) - 1, a polynomial near 0 in float32.
 
     Gradient: ct (1 - out)(1 + out).
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.tanh(np.float64(0.5))), 6)
+        0.462117
     """
     return in_double(np.tanh, x)
 
@@ -52,6 +57,11 @@ def sinh(x: Operand) -> Operand:
     """The hyperbolic sine (exp(x) - exp(-x)) / 2, accurate near 0.
 
     Gradient: ct cosh(x).
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.sinh(np.float64(0.5))), 6)
+        0.521095
     """
     return in_double(np.sinh, x)
 
@@ -78,6 +88,11 @@ def cosh(x: Operand) -> Operand:
     """The hyperbolic cosine (exp(x) + exp(-x)) / 2.
 
     Gradient: ct sinh(x).
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.cosh(np.float64(0.5))), 6)
+        1.127626
     """
     return in_double(np.cosh, x)
 
@@ -105,6 +120,11 @@ def asinh(x: Operand) -> Operand:
     """The inverse hyperbolic sine: log(|x| + sqrt(x**2 + 1)) with the sign of x.
 
     Gradient: ct / sqrt(x**2 + 1).
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.asinh(np.float64(0.5))), 6)
+        0.481212
     """
     return in_double(np.arcsinh, x)
 
@@ -138,6 +158,11 @@ def acosh(x: Operand) -> Operand:
     """The inverse hyperbolic cosine, not negative; NaN below 1.
 
     Gradient: ct / sqrt((x - 1)(x + 1)).
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.acosh(np.float64(1.5))), 6)
+        0.962424
     """
     return in_double(np.arccosh, x)
 
@@ -165,6 +190,11 @@ def atanh(x: Operand) -> Operand:
     """The inverse hyperbolic tangent; infinite at -1 and 1, NaN beyond.
 
     Gradient: ct / ((1 - x)(1 + x)).
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.atanh(np.float64(0.5))), 6)
+        0.549306
     """
     return in_double(np.arctanh, x)
 

@@ -45,6 +45,11 @@ def sqrt(x: Operand) -> Operand:
     """The square root, correctly rounded; NaN below 0, -0 for -0.
 
     Gradient: ct / (2 out).
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.sqrt(np.float64(2.0))), 6)
+        1.414214
     """
     return in_double(np.sqrt, x)
 
@@ -64,6 +69,11 @@ def rsqrt(x: Operand) -> Operand:
     """1 / sqrt(x); inf at 0 (-inf at -0), NaN below.
 
     Gradient: -ct out / (2 x).
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.rsqrt(np.float64(4.0))), 6)
+        0.5
     """
     return in_double(lambda a: 1 / np.sqrt(a), x)
 
@@ -83,6 +93,11 @@ def cbrt(x: Operand) -> Operand:
     """The real cube root, of negative numbers too.
 
     Gradient: ct / (3 out**2).
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.cbrt(np.float64(27.0))), 6)
+        3.0
     """
     return in_double(np.cbrt, x)
 
@@ -122,6 +137,11 @@ def hypot(x: Operand, y: Operand) -> Operand:
     """sqrt(x**2 + y**2) without overflow or underflow on the way; inf if either is, even beside NaN.
 
     Gradient: ct x / out and ct y / out.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.hypot(np.float64(3), np.float64(4))), 6)
+        5.0
     """
     return in_double(np.hypot, x, y)
 
@@ -163,6 +183,11 @@ def pow_(x: Operand, y: Operand) -> Operand:
 
     Gradient: ct y x**(y - 1), which is 0 for y = 0; and ct out log(x), which is 0 for x = 0 and positive y, and NaN
     for negative x.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.pow(np.float64(2), np.float64(10))), 6)
+        1024.0
     """
     if is_float(x):
         return in_double(np.power, x, y)

@@ -17,7 +17,13 @@ _NO_GRADIENT = "the result is a bool"
 
 @op(elementwise=dt.FLOATS)
 def floor(x: Operand) -> Operand:
-    """The largest whole number not above x. Gradient: zero."""
+    """The largest whole number not above x. Gradient: zero.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.floor(np.float64(-2.5))), 6)
+        -3.0
+    """
     return in_double(np.floor, x)
 
 
@@ -28,7 +34,13 @@ def _floor_lower(e: Emitter, x: Reg) -> Reg:
 
 @op(elementwise=dt.FLOATS)
 def ceil(x: Operand) -> Operand:
-    """The smallest whole number not below x. Gradient: zero."""
+    """The smallest whole number not below x. Gradient: zero.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.ceil(np.float64(-2.5))), 6)
+        -2.0
+    """
     return in_double(np.ceil, x)
 
 
@@ -39,7 +51,13 @@ def _ceil_lower(e: Emitter, x: Reg) -> Reg:
 
 @op(elementwise=dt.FLOATS)
 def trunc(x: Operand) -> Operand:
-    """The whole part of x. Gradient: zero."""
+    """The whole part of x. Gradient: zero.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.trunc(np.float64(-2.5))), 6)
+        -2.0
+    """
     return in_double(np.trunc, x)
 
 
@@ -50,7 +68,13 @@ def _trunc_lower(e: Emitter, x: Reg) -> Reg:
 
 @op(elementwise=dt.FLOATS)
 def rint(x: Operand) -> Operand:
-    """The nearest whole number, halves to the even one. Gradient: zero."""
+    """The nearest whole number, halves to the even one. Gradient: zero.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.rint(np.float64(2.5))), 6)
+        2.0
+    """
     return in_double(np.rint, x)
 
 
@@ -61,7 +85,13 @@ def _rint_lower(e: Emitter, x: Reg) -> Reg:
 
 @op("round", elementwise=dt.FLOATS)
 def round_half_away(x: Operand) -> Operand:
-    """The nearest whole number, halves away from zero, as C's and Warp's round. Gradient: zero."""
+    """The nearest whole number, halves away from zero, as C's and Warp's round. Gradient: zero.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.round(np.float64(2.5))), 6)
+        3.0
+    """
 
     def away(a: Any) -> Any:
         whole = np.trunc(a)
@@ -92,6 +122,11 @@ def frac(x: Operand) -> Operand:
     """x - trunc(x): the part behind the point, with the sign of x; NaN for an infinity.
 
     Gradient: ct.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.frac(np.float64(2.75))), 6)
+        0.75
     """
     return in_double(lambda a: a - np.trunc(a), x)
 
@@ -108,7 +143,13 @@ def _frac_lower(e: Emitter, x: Reg) -> Reg:
 
 @op(elementwise=dt.FLOATS, result=dt.bool_, no_gradient=_NO_GRADIENT)
 def isfinite(x: Operand) -> Operand:
-    """Whether x is neither infinite nor NaN."""
+    """Whether x is neither infinite nor NaN.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> bool(tg.isfinite(np.float64(1.0)))
+        True
+    """
     return np.isfinite(x)
 
 
@@ -119,7 +160,13 @@ def _isfinite_lower(e: Emitter, x: Reg) -> Reg:
 
 @op(elementwise=dt.FLOATS, result=dt.bool_, no_gradient=_NO_GRADIENT)
 def isinf(x: Operand) -> Operand:
-    """Whether x is an infinity of either sign."""
+    """Whether x is an infinity of either sign.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> bool(tg.isinf(np.float64(np.inf)))
+        True
+    """
     return np.isinf(x)
 
 
@@ -130,7 +177,13 @@ def _isinf_lower(e: Emitter, x: Reg) -> Reg:
 
 @op(elementwise=dt.FLOATS, result=dt.bool_, no_gradient=_NO_GRADIENT)
 def isnan(x: Operand) -> Operand:
-    """Whether x is NaN."""
+    """Whether x is NaN.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> bool(tg.isnan(np.float64(np.nan)))
+        True
+    """
     return np.isnan(x)
 
 

@@ -32,6 +32,11 @@ def sin(x: Operand) -> Operand:
     """The sine of an angle of any size; NaN for an infinity.
 
     Gradient: ct cos(x).
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.sin(np.float64(0.5))), 6)
+        0.479426
     """
     return in_double(np.sin, x)
 
@@ -52,6 +57,11 @@ def cos(x: Operand) -> Operand:
     """The cosine of an angle of any size; NaN for an infinity.
 
     Gradient: -ct sin(x).
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.cos(np.float64(0.5))), 6)
+        0.877583
     """
     return in_double(np.cos, x)
 
@@ -73,6 +83,11 @@ def tan(x: Operand) -> Operand:
     """The tangent of an angle of any size; NaN for an infinity.
 
     Gradient: ct (1 + out**2).
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.tan(np.float64(0.5))), 6)
+        0.546302
     """
     return in_double(np.tan, x)
 
@@ -136,6 +151,11 @@ def asin(x: Operand) -> Operand:
     """The angle in [-pi/2, pi/2] whose sine is x; NaN outside of [-1, 1].
 
     Gradient: ct / sqrt((1 - x)(1 + x)).
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.asin(np.float64(0.5))), 6)
+        0.523599
     """
     return in_double(np.arcsin, x)
 
@@ -170,6 +190,11 @@ def acos(x: Operand) -> Operand:
     """The angle in [0, pi] whose cosine is x; NaN outside of [-1, 1].
 
     Gradient: -ct / sqrt((1 - x)(1 + x)).
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.acos(np.float64(0.5))), 6)
+        1.047198
     """
     return in_double(np.arccos, x)
 
@@ -200,6 +225,11 @@ def atan(x: Operand) -> Operand:
     """The angle in [-pi/2, pi/2] whose tangent is x.
 
     Gradient: ct / (1 + x**2).
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.atan(np.float64(0.5))), 6)
+        0.463648
     """
     return in_double(np.arctan, x)
 
@@ -242,6 +272,11 @@ def atan2(y: Operand, x: Operand) -> Operand:
     """The angle in [-pi, pi] of the point (x, y), by C's rules for zeros and infinities.
 
     Gradient: ct x / (x**2 + y**2) and -ct y / (x**2 + y**2).
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.atan2(np.float64(1), np.float64(1))), 6)
+        0.785398
     """
     return in_double(np.arctan2, y, x)
 
@@ -292,6 +327,11 @@ def degrees(x: Operand) -> Operand:
     """An angle in radians as degrees: x 180/pi.
 
     Gradient: ct 180/pi.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.degrees(np.float64(1.0))), 6)
+        57.29578
     """
     return in_double(np.degrees, x)
 
@@ -311,6 +351,11 @@ def radians(x: Operand) -> Operand:
     """An angle in degrees as radians: x pi/180.
 
     Gradient: ct pi/180.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> round(float(tg.radians(np.float64(180.0))), 6)
+        3.141593
     """
     return in_double(np.radians, x)
 
