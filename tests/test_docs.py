@@ -14,6 +14,7 @@ import pytest
 import tilegrad
 from tilegrad.config import config
 from tilegrad.op import REGISTRY
+from tilegrad.ops.catalog import PUBLIC
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -55,6 +56,8 @@ def test_docstrings_of_operations(name: str) -> None:
 def test_operations_are_documented() -> None:
     silent = [n for n, d in REGISTRY.items() if not (d.__doc__ or "").strip()]
     assert not silent
+    without_example = [n for n, operation in PUBLIC.items() if ">>>" not in (operation.__doc__ or "")]
+    assert not without_example
 
 
 def test_digits_are_learned(tmp_path: Path) -> None:

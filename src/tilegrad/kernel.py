@@ -263,7 +263,16 @@ def func(python: Callable[..., Any], /) -> Function: ...
 @overload
 def func(*, name: str = "", module: Any = None) -> Callable[[Callable[..., Any]], Function]: ...
 def func(python: Callable[..., Any] | None = None, /, *, name: str = "", module: Any = None) -> Any:
-    """Make a function callable from kernels; it is inlined where it is called. Outside, it runs as plain Python."""
+    """Make a function callable from kernels; it is inlined where it is called. Outside, it runs as plain Python.
+
+    Example:
+        >>> import tilegrad as tg
+        >>> @tg.func
+        ... def cube(x: float):
+        ...     return x * x * x
+        >>> cube(3.0)
+        27.0
+    """
     return Function(python, name) if python is not None else lambda f: Function(f, name)
 
 
@@ -290,6 +299,17 @@ def launch(
         record_tape: Whether active tapes record the launch.
     Raises:
         LaunchError: an argument or the grid does not fit the kernel.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> @tg.kernel
+        ... def double(x: tg.array1d[float], y: tg.array1d[float]):
+        ...     i = tg.tid()
+        ...     y[i] = 2.0 * x[i]
+        >>> x, y = np.arange(3, dtype=np.float32), np.zeros(3, np.float32)
+        >>> tg.launch(double, dim=3, inputs=[x], outputs=[y])
+        >>> y.tolist()
+        [0.0, 2.0, 4.0]
     """
     _run(kernel, dim, inputs, outputs, device, block_dim, record_tape, False)
 
@@ -304,7 +324,19 @@ def launch_tiled(
     device: str | None = None,
     record_tape: bool = True,
 ) -> None:
-    """Run a kernel once for each point of a grid of blocks; see `launch` for the arguments."""
+    """Run a kernel once for each point of a grid of blocks; see `launch` for the arguments.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> @tg.kernel
+        ... def double(x: tg.array1d[float], y: tg.array1d[float]):
+        ...     i = tg.tid()  # the block
+        ...     tg.tile_store(y, tg.tile_load(x, shape=2, offset=2 * i) * 2.0, offset=2 * i)
+        >>> x, y = np.arange(3, dtype=np.float32), np.zeros(3, np.float32)
+        >>> tg.launch_tiled(double, dim=2, inputs=[x], outputs=[y])
+        >>> y.tolist()
+        [0.0, 2.0, 4.0]
+    """
     if dim is None:
         raise LaunchError("launch_tiled needs dim=, the number of blocks along each axis")
     _run(kernel, dim, inputs, outputs, device, block_dim, record_tape, True)

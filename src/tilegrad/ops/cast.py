@@ -46,6 +46,16 @@ def astype(x: Operand, *, dtype: DType) -> Operand:
     NaN gives 0. Integer to integer wraps. Anything to bool asks whether it differs from zero, so NaN is true.
 
     Gradient: the cotangent in the operand's dtype between floats; none if either side is an integer or a bool.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> @tg.kernel
+        ... def example(x: tg.array1d[float], y: tg.array1d[int]):
+        ...     tg.tile_store(y, tg.tile_astype(tg.tile_load(x, shape=3), int))
+        >>> x, y = np.array([1.5, -1.5, 2.9], np.float32), np.zeros(3, np.int32)
+        >>> tg.launch_tiled(example, dim=1, inputs=[x, y])
+        >>> y.tolist()
+        [1, -1, 2]
     """
     source = np.asarray(x)
     known = dt.as_dtype(source.dtype)

@@ -220,6 +220,17 @@ def where(condition: Operand, x: Operand, y: Operand) -> Operand:
     """`x` where the condition (a bool, or an integer that is not zero) holds, else `y`. Both sides are evaluated.
 
     Gradient: ct for the side that is taken, 0 for the other, whatever that other side is.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> @tg.kernel
+        ... def example(x: tg.array1d[float], y: tg.array1d[float]):
+        ...     t = tg.tile_load(x, shape=4)
+        ...     tg.tile_store(y, tg.where(t > 1.0, t, -1.0))
+        >>> x, y = np.arange(4, dtype=np.float32), np.zeros(4, np.float32)
+        >>> tg.launch_tiled(example, dim=1, inputs=[x, y])
+        >>> y.tolist()
+        [-1.0, -1.0, 2.0, 3.0]
     """
     return pick(condition, x, y)
 

@@ -89,17 +89,52 @@ def _as(value: Any, dtype: DType) -> Any:
 
 
 def zeros(shape: Any, dtype: Any = float, storage: str = "register") -> Any:
-    """A tile of zeros. See `tile_full` for the arguments; the dtype is float32 unless given."""
+    """A tile of zeros. See `tile_full` for the arguments; the dtype is float32 unless given.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> @tg.kernel
+        ... def example(y: tg.array1d[float]):
+        ...     tg.tile_store(y, tg.tile_zeros(shape=2, dtype=float))
+        >>> y = np.ones(3, np.float32)
+        >>> tg.launch_tiled(example, dim=1, inputs=[y])
+        >>> y.tolist()
+        [0.0, 0.0, 1.0]
+    """
     return _filled("tile_zeros", shape, 0, dtype, storage)
 
 
 def ones(shape: Any, dtype: Any = float, storage: str = "register") -> Any:
-    """A tile of ones. See `tile_full` for the arguments; the dtype is float32 unless given."""
+    """A tile of ones. See `tile_full` for the arguments; the dtype is float32 unless given.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> @tg.kernel
+        ... def example(y: tg.array1d[float]):
+        ...     tg.tile_store(y, tg.tile_ones(shape=2, dtype=float))
+        >>> y = np.zeros(3, np.float32)
+        >>> tg.launch_tiled(example, dim=1, inputs=[y])
+        >>> y.tolist()
+        [1.0, 1.0, 0.0]
+    """
     return _filled("tile_ones", shape, 1, dtype, storage)
 
 
 def empty(shape: Any, dtype: Any = float, storage: str = "register") -> Any:
-    """A tile to be overwritten. Its elements are zeros, so that no result depends on what memory held before."""
+    """A tile to be overwritten. Its elements are zeros, so that no result depends on what memory held before.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> @tg.kernel
+        ... def example(y: tg.array1d[float]):
+        ...     t = tg.tile_empty(shape=2, dtype=float)
+        ...     t[0] = 3.0
+        ...     tg.tile_store(y, t)
+        >>> y = np.ones(2, np.float32)
+        >>> tg.launch_tiled(example, dim=1, inputs=[y])
+        >>> y.tolist()
+        [3.0, 0.0]
+    """
     return _filled("tile_empty", shape, 0, dtype, storage)
 
 
@@ -117,6 +152,16 @@ def tile_arange(start: Scalar, step: Scalar, *, size: int) -> Tile:
     numbers; `dtype=float` unless given. The number of elements is ceil((stop - start) / step).
 
     Gradient: the cotangent's sum flows to start, its sum weighted with 0, 1, 2, ... to step.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> @tg.kernel
+        ... def example(y: tg.array1d[float]):
+        ...     tg.tile_store(y, tg.tile_arange(1, 10, 3))
+        >>> y = np.zeros(3, np.float32)
+        >>> tg.launch_tiled(example, dim=1, inputs=[y])
+        >>> y.tolist()
+        [1.0, 4.0, 7.0]
     """
     dtype = np.asarray(start).dtype
     steps = np.arange(size).astype(dtype)

@@ -202,7 +202,22 @@ def _update(name: str, combine: Callable[[Any, Any], Any], accepted: Sequence[DT
             a[cell] = combine(a[cell], value[lane])
         return olds
 
-    update.__doc__ = f"Atomically {name} a value into a[index], lane after lane and block after block; the old value."
+    after = {"add": 4.0, "sub": -2.0, "min": 1.0, "max": 3.0}[name]
+    update.__doc__ = f"""`atomic_{name}(a, i, j, ..., value)`: {name} a value into an element; returns the old one.
+
+    Lanes follow one another in their order, and blocks in theirs, so the result has the same bits on every run.
+    {reason and "No gradient: " + reason + "."}
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> @tg.kernel
+        ... def example(x: tg.array1d[float], y: tg.array1d[float]):
+        ...     tg.atomic_{name}(y, 0, x[tg.tid()])
+        >>> x, y = np.array([3, 0], np.float32), np.array([1], np.float32)
+        >>> tg.launch(example, dim={1 if name in ("min", "max") else 2}, inputs=[x, y])
+        >>> y.tolist()
+        [{after}]
+    """
 
     @infer(update)
     def _infer(a: ArrayType, value: ScalarType, *index: Type) -> Type:

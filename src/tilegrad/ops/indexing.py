@@ -189,6 +189,17 @@ def tile_extract(t: Tile, *index: Scalar) -> Scalar:
     """One element of a tile, t[i, j]: the same for the block, or one for each lane if an index differs between lanes.
 
     Gradient: the cotangent is added to the tile's cotangent at that element.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> @tg.kernel
+        ... def example(x: tg.array1d[float], y: tg.array1d[float]):
+        ...     t = tg.tile_load(x, shape=4)
+        ...     y[0] = tg.tile_extract(t, 1) + t[-1]
+        >>> x, y = np.arange(4, dtype=np.float32), np.zeros(1, np.float32)
+        >>> tg.launch_tiled(example, dim=1, inputs=[x, y])
+        >>> y.tolist()
+        [4.0]
     """
     return t[wrap_index(index, t.shape)]
 
@@ -378,6 +389,17 @@ def tile_view(t: Any, offset: Any = None, shape: Any = None) -> Any:
 
     Returns: a view; a write through it writes the tile.
     Raises: KernelIndexError if the part is not inside the tile, ShapeMismatch if the ranks do not fit.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> @tg.kernel
+        ... def example(x: tg.array1d[float], y: tg.array1d[float]):
+        ...     t = tg.tile_load(x, shape=4)
+        ...     tg.tile_store(y, tg.tile_view(t, offset=1, shape=2))
+        >>> x, y = np.arange(4, dtype=np.float32), np.zeros(2, np.float32)
+        >>> tg.launch_tiled(example, dim=1, inputs=[x, y])
+        >>> y.tolist()
+        [1.0, 2.0]
     """
     kind = require_tile("tile_view", "t", t)
     if shape is None:
@@ -437,6 +459,18 @@ def tile_assign(dst: Any, src: Any, offset: Any = None) -> None:
     """Write tile `src` into `dst`, starting at `offset` (default: at 0). The element types must be equal.
 
     `src` may be a view of `dst`: it is read before anything is written. What does not fit is an index error.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> @tg.kernel
+        ... def example(x: tg.array1d[float], y: tg.array1d[float]):
+        ...     t = tg.tile_load(x, shape=4)
+        ...     tg.tile_assign(t, tg.tile_ones(shape=2, dtype=float), offset=1)
+        ...     tg.tile_store(y, t)
+        >>> x, y = np.arange(4, dtype=np.float32), np.zeros(4, np.float32)
+        >>> tg.launch_tiled(example, dim=1, inputs=[x, y])
+        >>> y.tolist()
+        [0.0, 1.0, 1.0, 3.0]
     """
     target, source = require_tile("tile_assign", "dst", dst), require_tile("tile_assign", "src", src)
     if source.ndim != target.ndim:

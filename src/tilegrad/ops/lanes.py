@@ -170,6 +170,17 @@ def untile(t: Tile) -> Scalar:
     """The element of each lane of a tile (block_dim,): the inverse of `tile(x)`.
 
     Gradient: the tile of the lanes' cotangents.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> @tg.kernel
+        ... def example(x: tg.array1d[float], y: tg.array1d[float]):
+        ...     i = tg.tid()
+        ...     y[i] = tg.untile(tg.tile(x[i]) * 2.0)
+        >>> x, y = np.arange(3, dtype=np.float32), np.zeros(3, np.float32)
+        >>> tg.launch(example, dim=3, inputs=[x, y])
+        >>> y.tolist()
+        [0.0, 2.0, 4.0]
     """
     return np.asarray(t)[: context.get().lanes]
 
@@ -196,7 +207,20 @@ samples(untile)(_no_samples)
 
 
 def tile(x: Any, preserve_type: bool = False, *, block_dim: int) -> Any:
-    """One element per lane, as a tile (block_dim,). See `tile_from_lanes`."""
+    """One element per lane, as a tile (block_dim,). See `tile_from_lanes`.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> @tg.kernel
+        ... def example(x: tg.array1d[float], y: tg.array1d[float]):
+        ...     i = tg.tid()
+        ...     total = tg.tile_sum(tg.tile(x[i]))
+        ...     y[i] = total[0]
+        >>> x, y = np.arange(3, dtype=np.float32), np.zeros(3, np.float32)
+        >>> tg.launch(example, dim=3, inputs=[x, y])
+        >>> y.tolist()
+        [3.0, 3.0, 3.0]
+    """
     if isinstance(getattr(x, "type", None), TileType):
         raise TypeMismatch("tile(x) takes a value of each lane; this is a tile already")
     return tile_from_lanes(x, block_dim=block_dim)

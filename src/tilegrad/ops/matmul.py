@@ -56,6 +56,17 @@ def tile_matmul(a: Tile, b: Tile) -> Tile:
     Returns: a tile (m, n) of the same dtype (without the axis that a 1-D operand lacks).
     Raises: ShapeMismatch if the inner sizes differ, TypeMismatch if the dtypes do.
     Gradient: ct @ b.T for a and a.T @ ct for b (any text on matrix calculus, for example Giles 2008, section 2.1).
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> @tg.kernel
+        ... def example(x: tg.array2d[float], y: tg.array2d[float]):
+        ...     t = tg.tile_load(x, shape=(2, 2))
+        ...     tg.tile_store(y, t @ t)
+        >>> x, y = np.arange(4, dtype=np.float32).reshape(2, 2), np.zeros((2, 2), np.float32)
+        >>> tg.launch_tiled(example, dim=1, inputs=[x, y])
+        >>> y.tolist()
+        [[2.0, 3.0], [6.0, 11.0]]
     """
     return np.matmul(_wide(a), _wide(b)).astype(a.dtype)
 

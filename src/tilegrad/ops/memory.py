@@ -88,6 +88,16 @@ def tile_load(a: Array, *offset: Scalar, shape: tuple[int, ...], fill: bool | in
     Returns: a tile of the array's dtype.
     Raises: ShapeMismatch if the ranks differ.
     Gradient: the cotangent is added to the array's gradient at the same place; outside it is dropped.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> @tg.kernel
+        ... def example(x: tg.array1d[float], y: tg.array1d[float]):
+        ...     tg.tile_store(y, tg.tile_load(x, shape=4, offset=2, fill=-1))
+        >>> x, y = np.arange(4, dtype=np.float32), np.zeros(4, np.float32)
+        >>> tg.launch_tiled(example, dim=1, inputs=[x, y])
+        >>> y.tolist()
+        [2.0, 3.0, -1.0, -1.0]
     """
     result = np.full(shape, fill, a.dtype)
     inside, part = overlap(offset, shape, a.shape)
@@ -180,6 +190,16 @@ def tile_store(a: Array, t: Tile, *offset: Scalar) -> None:
 
     Raises: ShapeMismatch if the ranks differ, TypeMismatch if the dtypes do.
     Gradient: the array's gradient at that place is the tile's cotangent, and is cleared, as the old contents are gone.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> @tg.kernel
+        ... def example(x: tg.array1d[float], y: tg.array1d[float]):
+        ...     tg.tile_store(y, tg.tile_load(x, shape=3), offset=-1)
+        >>> x, y = np.arange(3, dtype=np.float32), np.zeros(4, np.float32)
+        >>> tg.launch_tiled(example, dim=1, inputs=[x, y])
+        >>> y.tolist()
+        [1.0, 2.0, 0.0, 0.0]
     """
     inside, part = overlap(offset, t.shape, a.shape)
     a[inside] = t[part]
@@ -239,6 +259,16 @@ def tile_atomic_add(a: Array, t: Tile, *offset: Scalar) -> Tile:
     Args and errors: as for `tile_store`.
     Gradient: the array's gradient at that place is added to the tile's cotangent and stays; a cotangent of the old
     values is added to the array's gradient.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> @tg.kernel
+        ... def example(x: tg.array1d[float], y: tg.array1d[float]):
+        ...     tg.tile_atomic_add(y, tg.tile_load(x, shape=3))
+        >>> x, y = np.arange(3, dtype=np.float32), np.ones(3, np.float32)
+        >>> tg.launch_tiled(example, dim=2, inputs=[x, y])
+        >>> y.tolist()
+        [1.0, 3.0, 5.0]
     """
     old = np.zeros_like(t)
     inside, part = overlap(offset, t.shape, a.shape)

@@ -94,6 +94,16 @@ def tile_sum(t: Tile, *, axes: tuple[int, ...], keepdims: bool = False) -> Tile:
     Returns: a tile without those axes (with extent 1 there if `keepdims`); (1,) when nothing is left. bool, int8 and
     int16 give int32 (unsigned: uint32).
     Gradient: the cotangent, repeated along the summed axes.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> @tg.kernel
+        ... def example(x: tg.array2d[float], y: tg.array1d[float]):
+        ...     tg.tile_store(y, tg.tile_sum(tg.tile_load(x, shape=(2, 3)), axis=1))
+        >>> x, y = np.arange(6, dtype=np.float32).reshape(2, 3), np.zeros(2, np.float32)
+        >>> tg.launch_tiled(example, dim=1, inputs=[x, y])
+        >>> y.tolist()
+        [3.0, 12.0]
     """
     dtype = dt.of_array(t)
     carrier = np.float64 if dtype.is_float and not dtype.is_half else dt.accumulator(dtype).np
@@ -129,7 +139,18 @@ spelled(tile_sum)(_axes_call(tile_sum))
 
 
 def tile_prod(a: Any, axis: Any = None) -> Any:
-    """The product of a tile over all elements, or along one axis."""
+    """The product of a tile over all elements, or along one axis.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> @tg.kernel
+        ... def example(x: tg.array1d[float], y: tg.array1d[float]):
+        ...     tg.tile_store(y, tg.tile_prod(tg.tile_load(x, shape=4) + 1.0))
+        >>> x, y = np.arange(4, dtype=np.float32), np.zeros(1, np.float32)
+        >>> tg.launch_tiled(example, dim=1, inputs=[x, y])
+        >>> y.tolist()
+        [24.0]
+    """
     return tile_reduce(REGISTRY["mul"], a, axis)
 
 
@@ -151,6 +172,16 @@ def _extremum(name: str, better: str) -> OpDef:
     NaN counts as missing, so the result is NaN only if all elements are; `propagate_nan=True` gives NumPy's rule.
     Returns: a tile of the same dtype without those axes (extent 1 there if `keepdims`); (1,) when nothing is left.
     Gradient: to the first of the elements that attain it.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> @tg.kernel
+        ... def example(x: tg.array1d[float], y: tg.array1d[float]):
+        ...     tg.tile_store(y, tg.tile_{name}(tg.tile_load(x, shape=3)))
+        >>> x, y = np.array([2, np.nan, 5], np.float32), np.zeros(1, np.float32)
+        >>> tg.launch_tiled(example, dim=1, inputs=[x, y])
+        >>> y.tolist()
+        [{"2.0" if name == "min" else "5.0"}]
     """
 
     @infer(extremum)
@@ -228,6 +259,16 @@ def _arg(name: str) -> OpDef:
 
     `axis` is an int, or None for the whole tile. NaN counts as missing (index 0 if all are) unless `propagate_nan`.
     No gradient: the result is an index.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> @tg.kernel
+        ... def example(x: tg.array1d[float], y: tg.array1d[int]):
+        ...     tg.tile_store(y, tg.tile_arg{name}(tg.tile_load(x, shape=3)))
+        >>> x, y = np.array([2, np.nan, 5], np.float32), np.zeros(1, np.int32)
+        >>> tg.launch_tiled(example, dim=1, inputs=[x, y])
+        >>> y.tolist()
+        [{"0" if name == "min" else "2"}]
     """
 
     @infer(arg)
@@ -308,6 +349,16 @@ def tile_reduce(op: Any, a: Any, axis: Any = None) -> Any:
 
     Returns: a tile without that axis; (1,) when nothing is left.
     Gradient: that of the operator, through a tree of pairs.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> @tg.kernel
+        ... def example(x: tg.array1d[float], y: tg.array1d[float]):
+        ...     tg.tile_store(y, tg.tile_reduce(lambda a, b: a * b, tg.tile_load(x, shape=4) + 1.0))
+        >>> x, y = np.arange(4, dtype=np.float32), np.zeros(1, np.float32)
+        >>> tg.launch_tiled(example, dim=1, inputs=[x, y])
+        >>> y.tolist()
+        [24.0]
     """
     kind = require_tile("tile_reduce", "a", a)
     if not callable(op):

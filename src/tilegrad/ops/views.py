@@ -30,6 +30,16 @@ def tile_transpose(t: Tile, *, axes: tuple[int, ...]) -> Tile:
         axes: a permutation of the axes, negative ones counted from the end.
 
     Gradient: the cotangent with its axes put back.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> @tg.kernel
+        ... def example(x: tg.array2d[float], y: tg.array2d[float]):
+        ...     tg.tile_store(y, tg.tile_transpose(tg.tile_load(x, shape=(2, 3))))
+        >>> x, y = np.arange(6, dtype=np.float32).reshape(2, 3), np.zeros((3, 2), np.float32)
+        >>> tg.launch_tiled(example, dim=1, inputs=[x, y])
+        >>> y.tolist()
+        [[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]]
     """
     return np.transpose(t, axes)
 
@@ -84,6 +94,16 @@ def tile_reshape(t: Tile, *, shape: tuple[int, ...]) -> Tile:
 
     Raises: ShapeMismatch if the number of elements differs.
     Gradient: the cotangent in the old shape.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> @tg.kernel
+        ... def example(x: tg.array2d[float], y: tg.array2d[float]):
+        ...     tg.tile_store(y, tg.tile_reshape(tg.tile_load(x, shape=(2, 3)), (3, -1)))
+        >>> x, y = np.arange(6, dtype=np.float32).reshape(2, 3), np.zeros((3, 2), np.float32)
+        >>> tg.launch_tiled(example, dim=1, inputs=[x, y])
+        >>> y.tolist()
+        [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]
     """
     return np.reshape(t, shape)
 
@@ -151,6 +171,16 @@ def tile_broadcast(t: Tile, *, shape: tuple[int, ...]) -> Tile:
 
     Raises: ShapeMismatch if the shapes do not fit.
     Gradient: the cotangent summed over the repeated axes.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> @tg.kernel
+        ... def example(x: tg.array2d[float], y: tg.array2d[float]):
+        ...     tg.tile_store(y, tg.tile_broadcast(tg.tile_load(x, shape=(2, 1)), shape=(2, 3)))
+        >>> x, y = np.arange(2, dtype=np.float32).reshape(2, 1), np.zeros((2, 3), np.float32)
+        >>> tg.launch_tiled(example, dim=1, inputs=[x, y])
+        >>> y.tolist()
+        [[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]
     """
     return np.broadcast_to(t, shape)
 
@@ -207,7 +237,18 @@ def _tile_broadcast_call(a: Any, shape: Any) -> Any:
 
 
 def tile_squeeze(t: Any, axis: Any = None) -> Any:
-    """A view without axes of extent 1: all of them, or those in `axis`. A tile keeps at least one axis."""
+    """A view without axes of extent 1: all of them, or those in `axis`. A tile keeps at least one axis.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> @tg.kernel
+        ... def example(x: tg.array2d[float], y: tg.array1d[float]):
+        ...     tg.tile_store(y, tg.tile_squeeze(tg.tile_load(x, shape=(1, 3))))
+        >>> x, y = np.array([[1, 2, 3]], np.float32), np.zeros(3, np.float32)
+        >>> tg.launch_tiled(example, dim=1, inputs=[x, y])
+        >>> y.tolist()
+        [1.0, 2.0, 3.0]
+    """
     kind = require_tile("tile_squeeze", "t", t)
     if axis is None:
         axes = tuple(k for k, n in enumerate(kind.shape) if n == 1)

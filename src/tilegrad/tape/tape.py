@@ -51,6 +51,20 @@ class Tape:
 
     Arrays with `requires_grad`, and those given to `watch`, are what gradients are wanted for. Tapes may be nested;
     each records everything that happens while it is active.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> @tg.kernel
+        ... def square(x: tg.array1d[float], y: tg.array1d[float]):
+        ...     i = tg.tid()
+        ...     y[i] = x[i] * x[i]
+        >>> x = tg.array(np.array([1, 2, 3], np.float32), requires_grad=True)
+        >>> y = tg.zeros(3, requires_grad=True)
+        >>> with tg.Tape() as tape:
+        ...     tg.launch(square, dim=3, inputs=[x, y])
+        >>> tape.backward(grads={y: tg.ones(3)})
+        >>> x.grad.numpy().tolist()
+        [2.0, 4.0, 6.0]
     """
 
     def __init__(self) -> None:
