@@ -151,29 +151,29 @@ class Planner:
 
     def _same_point(self, writer: Op, v: Value) -> bool:
         """Whether `writer` is a sink that reads `v` only at the index that it writes, and is its last reader."""
-        return writer.definition.cls == "sink" and v not in self.needs(writer, at_sink=True).elsewhere
+        return writer.definition.cls == "sink" and v not in self.needs(writer).elsewhere
 
     # --- what a root reads ------------------------------------------------------------------------------------------
-    def needs(self, root: Op | Value, at_sink: bool = False) -> Needs:
+    def needs(self, root: Op | Value) -> Needs:
         needs = Needs()
         if isinstance(root, Value):
             assert root.op is not None
-            self._collect_op(root.op, True, needs, at_sink)
+            self._collect_op(root.op, True, needs)
         else:
-            self._collect_op(root, True, needs, at_sink)
+            self._collect_op(root, True, needs)
         return needs
 
-    def _collect_op(self, op: Op, identity: bool, needs: Needs, whole: bool) -> None:
+    def _collect_op(self, op: Op, identity: bool, needs: Needs) -> None:
         if op.definition.effect in ("read", "write", "atomic") or op.definition is map_:
             needs.accesses += [(a, identity and not op.regions) for a in self.facts.accesses(op)]
         here = identity and not op.definition.view
         for x in op.operands:
-            self._collect(x, here, needs, whole)
+            self._collect(x, here, needs)
         for region in op.regions:
             for x in _captured(region):
-                self._collect(x, False, needs, whole)
+                self._collect(x, False, needs)
 
-    def _collect(self, x: Value, identity: bool, needs: Needs, whole: bool) -> None:
+    def _collect(self, x: Value, identity: bool, needs: Needs) -> None:
         if isinstance(x.type, ArrayType):
             return
         (needs.identity if identity else needs.elsewhere).add(x)
@@ -181,7 +181,7 @@ class Planner:
         if op is None or not self.is_inline(x):
             needs.leaves.add(x)
         else:
-            self._collect_op(op, identity, needs, whole)
+            self._collect_op(op, identity, needs)
 
     def is_inline(self, x: Value) -> bool:
         """Whether `x` is computed where it is read."""
