@@ -161,7 +161,8 @@ class Indexing(Flow):
         view = base
         whole = all(isinstance(s, int) and s == 0 for s in starts) and set(steps) <= {1}
         if not whole or tuple(sizes) != base.shape:
-            view = self.emit(node, "tile_slice", base, *starts, sizes=tuple(sizes), steps=tuple(steps))
+            part = {"sizes": tuple(sizes), "steps": tuple(steps)}
+            view = self.call_op(node, REGISTRY["tile_slice"], (base, *starts), part, ())
         if tuple(shape) != tuple(sizes):
             view = self.emit(node, "tile_reshape", view, shape=tuple(shape))
         return view

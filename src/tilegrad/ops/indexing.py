@@ -15,7 +15,7 @@ from tilegrad import dtypes as dt
 from tilegrad.diagnostics import KernelIndexError, ShapeMismatch, TypeMismatch
 from tilegrad.emit import Buffer, Coord, Emitter, Index, Reg, Source
 from tilegrad.ir.core import Value
-from tilegrad.ir.types import ScalarType, TileType, Type, is_varying
+from tilegrad.ir.types import ScalarType, TileType, Type, dtype_of, is_varying
 from tilegrad.op import REGISTRY, Sample, Scalar, Tile, adjoint, infer, lower, op, samples, spelled, unwrap, writeback
 from tilegrad.ops.elements import wrap_index
 from tilegrad.ops.memory import signed
@@ -100,18 +100,49 @@ def _tile_slice_lower(
 def _starts(
     e: Emitter, starts: Sequence[Reg], sizes: Sequence[int], steps: Sequence[int], shape: Sequence[int]
 ) -> list[Reg]:
-    """Run-time starts, wrapped once and checked; where a part does not fit it is reported and moved inside the tile."""
+    """Run-time starts, wrapped once and moved inside the tile: a wrong one was reported where the slice was written."""
     firsts = []
-    for axis, (first, size, step, extent) in enumerate(zip(starts, sizes, steps, shape, strict=True)):
+    for first, size, step, extent in zip(starts, sizes, steps, shape, strict=True):
         x = e.i64(signed(e, first))
         i = e.select(e.compare("lt", x, e.const(0, dt.int64)), e.add(x, e.const(extent, dt.int64)), x)
-        span = _span(size, step)
-        low, high = (span - 1, extent - 1) if step < 0 else (0, extent - span)
-        inside = e.minimum(e.maximum(i, e.const(low, dt.int64)), e.const(high, dt.int64))
-        ok = e.compare("eq", inside, i)
-        e.check(ok, "index", x, e.const(axis, dt.int64), e.const(extent, dt.int64))
-        firsts.append(inside)
+        low, high = _bounds(size, step, extent)
+        firsts.append(e.minimum(e.maximum(i, e.const(low, dt.int64)), e.const(high, dt.int64)))
     return firsts
+
+
+def _bounds(size: int, step: int, extent: int) -> tuple[int, int]:
+    """The first and the last start of a part that lies inside an axis."""
+    span = _span(size, step)
+    return (span - 1, extent - 1) if step < 0 else (0, extent - span)
+
+
+@spelled(tile_slice)
+def _tile_slice_call(t: Any, *starts: Any, sizes: tuple[int, ...], steps: tuple[int, ...]) -> Any:
+    """A slice whose run-time starts are checked where it stands, whether or not it is read."""
+    _check_starts(shape_of(unwrap(t)), starts, sizes, steps)
+    return tile_slice(t, *starts, sizes=sizes, steps=steps)
+
+
+def _check_starts(shape: Sequence[int], starts: Sequence[Any], sizes: Sequence[int], steps: Sequence[int]) -> None:
+    for axis, (start, size, step, extent) in enumerate(zip(starts, sizes, steps, shape, strict=True)):
+        if constant_of(start) is None:
+            _check_start(unwrap(start), axis, extent, _bounds(size, step, extent))
+
+
+def _check_start(start: Value, axis: int, extent: int, bounds: tuple[int, int]) -> None:
+    """Raise at the launch unless a start, which may count from the end, lies within the bounds."""
+    require_indices("a slice", [start.type])
+    kind = dt.uint64 if dtype_of(start.type) is dt.uint64 else dt.int64
+    x = REGISTRY["astype"](start, dtype=kind)
+
+    def between(low: int, high: int) -> Any:
+        return REGISTRY["bit_and"](REGISTRY["ge"](x, low), REGISTRY["le"](x, high))
+
+    ok = between(*bounds)
+    if kind is dt.int64:
+        ok = REGISTRY["bit_or"](ok, between(bounds[0] - extent, bounds[1] - extent))
+    message = "index {} is out of range for axis {} with size {}"
+    REGISTRY["check"](ok, x, axis, extent, kind="index", message=message)
 
 
 def _moved(e: Emitter, first: Reg, c: Coord, step: int) -> Coord:
@@ -411,7 +442,7 @@ def tile_view(t: Any, offset: Any = None, shape: Any = None) -> Any:
     if len(sizes) != kind.ndim:
         raise ShapeMismatch(f"tile_view: the shape {sizes} has {len(sizes)} dimensions, the tile {kind.ndim}")
     _require_inside("tile_view", kind.shape, offsets, sizes)
-    return tile_slice(t, *offsets, sizes=sizes, steps=(1,) * kind.ndim)
+    return _tile_slice_call(t, *offsets, sizes=sizes, steps=(1,) * kind.ndim)
 
 
 def _require_inside(what: str, shape: Sequence[int], offsets: Sequence[Any], sizes: Sequence[int]) -> None:
@@ -430,7 +461,7 @@ def _picked(t: Any, kind: TileType, items: Sequence[Any]) -> Any:
     parts = [_axis_part(x, axis, kind.shape[axis]) for axis, x in enumerate(items)]
     parts += [(0, n, 1) for n in kind.shape[len(items) :]]
     starts, sizes, steps = zip(*parts, strict=True)
-    view = tile_slice(t, *starts, sizes=sizes, steps=steps)
+    view = _tile_slice_call(t, *starts, sizes=sizes, steps=steps)
     kept = tuple(n for axis, n in enumerate(sizes) if axis >= len(items) or isinstance(items[axis], slice))
     return view if kept == sizes else tile_reshape(view, shape=kept or (1,))
 
@@ -477,7 +508,9 @@ def tile_assign(dst: Any, src: Any, offset: Any = None) -> None:
         raise ShapeMismatch(f"tile_assign: tiles {target.shape} and {source.shape} differ in rank")
     offsets = as_offsets("tile_assign", offset, target.ndim, "tile")
     _require_inside("tile_assign", target.shape, offsets, source.shape)
-    dst.assign(tile_insert(unwrap(dst), unwrap(src), *offsets, steps=(1,) * target.ndim))
+    steps = (1,) * target.ndim
+    _check_starts(target.shape, offsets, source.shape, steps)
+    dst.assign(tile_insert(unwrap(dst), unwrap(src), *offsets, steps=steps))
 
 
 PUBLIC = {"tile_extract": tile_extract, "tile_view": tile_view, "tile_assign": tile_assign}

@@ -50,7 +50,7 @@ class _Liveness:
 
     def _roots(self, block: Block) -> None:
         for op in block.ops:
-            if op.definition.effect not in ("none", "read") or (may_raise(op) and not op.definition.view):
+            if op.definition.effect not in ("none", "read") or may_raise(op):
                 self._keep(op)
                 self._keep_owners(block)
             for region in op.regions:

@@ -14,7 +14,7 @@ from tilegrad.ops.control import constant, spread
 #: Ops of integers that refuse some values of their second operand.
 _DIVISIONS = {"floordiv": 0, "mod": 0}
 #: Ops that check element indices; the indices are their last operands.
-_INDEXED = ("tile_extract", "tile_put", "tile_add_at", "tile_slice", "tile_insert")
+_INDEXED = ("tile_extract", "tile_put", "tile_add_at")
 _ALWAYS = ("array_load", "array_row", "array_take")
 
 
@@ -61,7 +61,7 @@ def may_raise(op: Op) -> bool:
 
 
 def _is_inside(op: Op) -> bool:
-    """Whether the indices of a tile op are known to be right; slices are checked when they are built."""
+    """Whether the indices of a tile op are known to be right."""
     shape = shape_of(op.operands[0].type)
     known = [constant_value(v) for v in op.operands[-len(shape) :]]
     return all(k is not None and -n <= k < n for k, n in zip(known, shape, strict=True))

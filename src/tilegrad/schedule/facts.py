@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from tilegrad.ir.core import Block, Kernel, Op, Value
 from tilegrad.ir.types import ArrayType, ScalarType, StackType, TileType, is_varying
 from tilegrad.ops.control import constant, for_, if_, map_, while_, yield_
+from tilegrad.passes.effects import may_raise
 
 LOOPS = (for_, while_)
 
@@ -107,8 +108,9 @@ def constant_or_value(v: Value) -> object:
 
 
 def is_pure(op: Op) -> bool:
-    """Whether the op may be computed where its result is read: no effect and no region."""
-    return op.definition.effect == "none" and not op.regions and op.definition.cls in ("scalar", "point", "control")
+    """Whether the op may be computed where its result is read, or not at all: no effect, no region, no error."""
+    plain = op.definition.effect == "none" and not op.regions and op.definition.cls in ("scalar", "point", "control")
+    return plain and not may_raise(op)
 
 
 def is_lane_code(op: Op) -> bool:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from tilegrad.ir.core import Block, Kernel, Op, Value
 from tilegrad.ir.types import ArrayType, ScalarType, TileType, is_varying, shape_of
 from tilegrad.ops.control import for_, if_, map_, push, while_, yield_
+from tilegrad.passes.effects import may_raise
 from tilegrad.schedule.facts import Access, Facts, is_lane_code, is_pure, needs_block
 from tilegrad.schedule.stages import Control, Group, Lanes, Scalar, Stage, Whole, in_register
 
@@ -68,8 +69,8 @@ class Planner:
         if any(self._wants_memory(v, user) for user in users) or (op.regions and is_result and self._acts(op)):
             return True
         cls = op.definition.cls
-        if is_result and cls == "block":
-            return True
+        if is_result and (cls == "block" or may_raise(op)):
+            return True  # an error must be raised whether or not the elements are read
         if in_register(v):
             return is_result and self._crosses_write(v, op)
         if cls == "sink" and not users:
@@ -175,6 +176,9 @@ class Planner:
 
     def _collect(self, x: Value, identity: bool, needs: Needs) -> None:
         if isinstance(x.type, ArrayType):
+            if x.op is not None:  # a row: it must be known, and so must its index
+                needs.leaves.add(x)
+                self._collect_op(x.op, False, needs)
             return
         (needs.identity if identity else needs.elsewhere).add(x)
         op = x.op
@@ -266,11 +270,11 @@ class _BlockPlanner:
         self._append(Control(op, regions), op.results, self.facts.accesses(op))
 
     def _add_scalar(self, op: Op) -> None:
-        """Place a uniform scalar op; a read goes before loops that it does not depend on, so that they can fuse."""
+        """Place a uniform scalar op; it goes before loops that it does not depend on, so that they can fuse."""
         accesses = self.facts.accesses(op)
         needed = self._leaves(op)
         i = len(self.stages)
-        while op.definition.effect == "read" and i > 0 and isinstance(self.stages[i - 1], (Lanes, Group)):
+        while op.definition.effect in ("none", "read") and i > 0 and isinstance(self.stages[i - 1], (Lanes, Group)):
             if self._ordered(self.stages[i - 1], needed, accesses):
                 break
             i -= 1
