@@ -942,3 +942,38 @@ def test_postponed_annotations_name_locals_of_a_factory(dtype, device):
     wrong = x.astype(np.float64 if dtype is tg.float32 else np.float32)
     with pytest.raises(tg.LaunchError, match="argument `x` must be array1d"):
         tg.launch_tiled(kernel, dim=1, inputs=[wrong, wrong], device=device)
+
+
+@tg.kernel
+def printing(x: tg.array[int]) -> None:
+    i = tg.tid()
+    print("first", i)
+    for k in range(x[i]):
+        print("turn", k, "of", i)
+    t = tg.tile(x[i])
+    print(tg.untile(t + 1))
+
+
+@tg.kernel
+def printing_elements(x: tg.array[int]) -> None:
+    print("before")
+
+    def f(v: int):
+        print("element", v)
+        for k in range(v):
+            print("turn", k)
+        return v
+
+    tg.tile_store(x, tg.tile_map(f, tg.tile_load(x, shape=3)))
+    print("after")
+
+
+def test_lines_of_a_lane_stand_together(device: str, capfd: pytest.CaptureFixture[str]) -> None:
+    tg.launch(printing, dim=3, inputs=[np.array([2, 0, 1], np.int32)], block_dim=2, device=device)
+    assert capfd.readouterr().out.splitlines() == [
+        "first 0", "turn 0 of 0", "turn 1 of 0", "3", "first 1", "1", "first 2", "turn 0 of 2", "2",
+    ]  # fmt: skip
+    tg.launch_tiled(printing_elements, dim=1, inputs=[np.array([2, 0, 1], np.int32)], device=device)
+    assert capfd.readouterr().out.splitlines() == [
+        "before", "element 2", "turn 0", "turn 1", "element 0", "element 1", "turn 0", "after",
+    ]  # fmt: skip

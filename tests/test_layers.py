@@ -11,7 +11,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "tilegrad"
 
 #: The rooms of each layer, from the ground up; CONTRIBUTING.md shows the same list.
 LAYERS = (
-    ("diagnostics", "dtypes", "config"),
+    ("diagnostics", "dtypes", "config", "printing"),
     ("ir",),
     ("emit", "op"),
     ("ops",),

@@ -21,13 +21,16 @@ from tilegrad.codegen.registers import Target
 from tilegrad.codegen.targets.cpu import CpuEmitter
 from tilegrad.emit import ArrayRef, Buffer, Reg
 from tilegrad.ir.core import Kernel, Op, Value
-from tilegrad.ir.types import ArrayType, ScalarType, StackType, TileType, dtype_of
+from tilegrad.ir.types import ArrayType, ScalarType, StackType, TileType, dtype_of, is_varying
+from tilegrad.printing import WHOLE_BLOCK
 from tilegrad.schedule.stages import Schedule
 
 #: Byte offsets in the thread's context.
 CTX_SCRATCH, CTX_ERROR, CTX_TICKET, CTX_PRINT, CTX_STACKS = 0, 16, 24, 32, 40
 #: A stack is {ptr data, i64 used bytes, i64 capacity}.
 STACK_BYTES = 24
+#: Bytes before the values of a printed line: site, block and lane.
+PRINT_HEADER = 24
 
 
 @dataclass(frozen=True)
@@ -203,15 +206,18 @@ class KernelLowering(Nests):
 
     # --- printing ---------------------------------------------------------------------------------------------------
     def _run_print(self, op: Op) -> None:
-        """Append the site and the raw values to the print buffer, which is laid out like a stack."""
+        """Append site, block, lane and the raw values to the print buffer, which is laid out like a stack."""
         e = self.e
         record = e.load_ptr("%ctx", CTX_PRINT)
-        size = 8 + sum(_item_bytes(v) for v in op.operands)
+        size = PRINT_HEADER + sum(_item_bytes(v) for v in op.operands)
         used = e.load_i64(record, 8)
         data = e.byte_offset(self.cpu.grow_stack(record, used, size), used)
         site = e.site("print", str(op.attrs["template"]), tuple(_layout(v) for v in op.operands))
-        e.store_scalar(data, e.const(site, dt.int64), None)
-        offset = 8
+        by_lane = any(is_varying(v.type) for v in op.operands) and self.lane_index
+        lane = e.i64(self.lane_base if by_lane else WHOLE_BLOCK)
+        for k, word in enumerate((e.const(site, dt.int64), e.block_id, lane)):
+            e.store_scalar(e.element_offset(data, dt.int64, None, k), word, None)
+        offset = PRINT_HEADER
         for v in op.operands:
             self._put(e.element_offset(data, dt.uint8, None, offset), v)
             offset += _item_bytes(v)

@@ -19,9 +19,8 @@ from tilegrad.emit import ArrayRef, Buffer, Coord, Index, Reg
 from tilegrad.ir.core import Block, Kernel, Op, Value
 from tilegrad.ir.types import ArrayType, ScalarType, TileType, dtype_of, is_varying, shape_of
 from tilegrad.ops.control import constant, for_, if_, map_, pop, push, spread, stack, while_
-from tilegrad.schedule.facts import is_pure
+from tilegrad.schedule.facts import alias_source, is_pure
 from tilegrad.schedule.stages import Control, Group, Lanes, Scalar, Schedule, Stage, Whole, in_register, stored_type
-from tilegrad.schedule.storage import alias_source
 
 
 class TileSource:

@@ -18,6 +18,7 @@ from tilegrad.ir.core import Block, Kernel, Op, Value
 from tilegrad.ir.types import ArrayType, ScalarType, StackType, is_varying
 from tilegrad.ops import control
 from tilegrad.ops.lanes import LaunchContext, context
+from tilegrad.printing import WHOLE_BLOCK, in_order
 
 #: Ops whose value for all lanes comes from the launch, not from operands.
 _PLACES = ("lane_id", "thread_id")
@@ -41,6 +42,8 @@ def run(kernel: Kernel, args: Sequence[Any], grid: tuple[int, ...]) -> None:
             raise
         finally:
             context.reset(token)
+            for text in in_order(here.printed):
+                print(text)
 
 
 def _argument(v: Value, a: Any) -> Any:
@@ -212,7 +215,12 @@ def _map(op: Op, frame: _Frame) -> list[Any]:
     tiles = [frame.get(v) for v in op.operands]
     shape = np.shape(tiles[0])
     inner = _Frame(frame, np.arange(tiles[0].size), None)
-    results = _turn(op.regions[0], inner, [np.ravel(t) for t in tiles])
+    here = context.get()
+    outer, here.printed = here.printed, []
+    try:
+        results = _turn(op.regions[0], inner, [np.ravel(t) for t in tiles])
+    finally:  # what elements printed comes together, as if the block had printed it
+        here.printed = [*outer, *((here.block, WHOLE_BLOCK, text) for text in in_order(here.printed))]
     return [np.reshape(np.broadcast_to(x, (inner.count,)), shape) for x in results]
 
 
@@ -248,10 +256,11 @@ def _pop(op: Op, frame: _Frame) -> list[Any]:
 
 def _print(op: Op, frame: _Frame) -> list[Any]:
     values = [frame.get(v) for v in op.operands]
-    lanes = range(frame.count) if any(is_varying(v.type) for v in op.operands) else (0,)
-    for i in lanes:
+    by_lane = any(is_varying(v.type) for v in op.operands)
+    here = context.get()
+    for i, lane in enumerate(frame.lanes if by_lane else (WHOLE_BLOCK,)):
         shown = [x[i] if is_varying(v.type) else x for v, x in zip(op.operands, values, strict=True)]
-        op.definition.body(*shown, **op.attrs)
+        here.printed.append((here.block, int(lane), op.attrs["template"].format(*shown)))
     return []
 
 

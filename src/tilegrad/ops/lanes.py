@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from tilegrad.emit import Emitter, Index, Reg, Source
 from tilegrad.ir.types import ScalarType, TileType, Type
 from tilegrad.op import Sample, Scalar, Tile, adjoint, infer, lower, op, samples, spelled
 from tilegrad.ops.shapes import require_tile
+from tilegrad.printing import Line
 
 
 @dataclass
@@ -29,6 +30,8 @@ class LaunchContext:
     block: int
     block_dim: int
     tiled: bool
+    #: what the block has printed so far
+    printed: list[Line] = field(default_factory=list)
 
     @property
     def total(self) -> int:

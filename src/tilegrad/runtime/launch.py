@@ -14,7 +14,7 @@ import os
 import struct
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,7 @@ import numpy as np
 from tilegrad import diagnostics as dg
 from tilegrad.config import config
 from tilegrad.dtypes import SCALARS, DType
+from tilegrad.printing import Line, in_order
 from tilegrad.runtime import pool as pl
 
 _ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
@@ -307,15 +308,20 @@ def _show(kernel: CompiledKernel, context: Context) -> None:
     """Print what the kernel left in its print buffer."""
     used = context.printed[1]
     data = ctypes.string_at(context.printed[0], used) if used else b""
+    for text in in_order(_lines(kernel, data)):
+        print(text)
+
+
+def _lines(kernel: CompiledKernel, data: bytes) -> Iterator[Line]:
     at = 0
-    while at < used:
-        site = kernel.sites[int.from_bytes(data[at : at + 8], "little") - 1]
-        at += 8
+    while at < len(data):
+        site, block, lane = struct.unpack_from("3q", data, at)
+        at += 24
         values = []
-        for dtype, shape in site.layout:
+        for dtype, shape in kernel.sites[site - 1].layout:
             value, at = _printed(data, at, dtype, shape)
             values.append(value)
-        print(site.message.format(*values))
+        yield block, lane, kernel.sites[site - 1].message.format(*values)
 
 
 def _printed(data: bytes, at: int, dtype: DType, shape: tuple[int, ...] | None) -> tuple[Any, int]:

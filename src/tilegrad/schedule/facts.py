@@ -136,3 +136,15 @@ def needs_block(op: Op) -> bool:
 def _lane_read(op: Op) -> bool:
     """Reading one element of a tile is the only block op that lane code may hold."""
     return not any(isinstance(v.type, (TileType, StackType)) for v in op.results) and op.definition.effect == "none"
+
+
+def is_alias(v: Value) -> bool:
+    """Whether the value is a stored tile under another shape, with no memory of its own."""
+    return v.op is not None and v.op.definition.name == "tile_reshape"
+
+
+def alias_source(v: Value) -> Value:
+    """The value whose slot holds `v`: the source of a chain of reshapes."""
+    while v.op is not None and is_alias(v):
+        v = v.op.operands[0]
+    return v

@@ -16,7 +16,7 @@ from tilegrad.ir.core import Block, Kernel, Op, Value
 from tilegrad.ir.types import ArrayType, ScalarType, TileType, is_varying, shape_of
 from tilegrad.ops.control import for_, if_, map_, push, while_, yield_
 from tilegrad.passes.effects import may_raise
-from tilegrad.schedule.facts import Access, Facts, is_lane_code, is_pure, needs_block
+from tilegrad.schedule.facts import Access, Facts, alias_source, is_alias, is_lane_code, is_pure, needs_block
 from tilegrad.schedule.stages import Control, Group, Lanes, Scalar, Stage, Whole, in_register
 
 #: Work of an elementwise op that is worth repeating rather than storing its result.
@@ -180,6 +180,8 @@ class Planner:
                 needs.leaves.add(x)
                 self._collect_op(x.op, False, needs)
             return
+        if is_alias(x):  # its source is what must be there, and it is read in another order
+            x, identity = alias_source(x), False
         (needs.identity if identity else needs.elsewhere).add(x)
         op = x.op
         if op is None or not self.is_inline(x):
@@ -235,7 +237,7 @@ class _BlockPlanner:
         elif definition.cls in ("fold", "sink"):
             self._add_root(op)
         elif definition is map_ or (definition.cls == "point" and isinstance(op.result.type, TileType)):
-            roots = [v for v in op.results if v in self.planner.stored and definition.name != "tile_reshape"]
+            roots = [v for v in op.results if v in self.planner.stored and not is_alias(v)]
             if definition is map_ and not op.results:
                 self._add_root(op)  # it is there for its effects
             for k, v in enumerate(roots):

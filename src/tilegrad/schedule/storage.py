@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from tilegrad.ir.core import Kernel, Op, Value
 from tilegrad.ir.types import TileType
 from tilegrad.ops.control import for_, while_
+from tilegrad.schedule.facts import alias_source, is_alias
 from tilegrad.schedule.groups import Planner
 from tilegrad.schedule.stages import Control, Group, Lanes, Scalar, Schedule, Slot, Stage, Whole, stored_type
 
@@ -213,18 +214,6 @@ def _bytes(v: Value, block_dim: int) -> int:
     t = stored_type(v, block_dim)
     # one vector of slack, so that whole vectors may be loaded at the end of a tile
     return -(-(t.size * t.dtype.size + ALIGN) // ALIGN) * ALIGN
-
-
-def is_alias(v: Value) -> bool:
-    """Whether the value is a stored tile under another shape, with no memory of its own."""
-    return v.op is not None and v.op.definition.name == "tile_reshape"
-
-
-def alias_source(v: Value) -> Value:
-    """The value whose slot holds `v`: the source of a chain of reshapes."""
-    while v.op is not None and is_alias(v):
-        v = v.op.operands[0]
-    return v
 
 
 def in_place_operand(op: Op) -> Value | None:
