@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import test_random_kernels
 import tilegrad as tg
+from programs import build
 from tilegrad import interpreter
 from tilegrad.ad import differentiate
 from tilegrad.compiler import PASSES
@@ -657,7 +658,7 @@ def stages(kernel: Kernel):
 @given(test_random_kernels.program(), st.integers(0, 3))
 def test_random_kernels_keep_results(text, n):
     x, y = np.random.default_rng(n).uniform(-1, 1, (4, 6)), np.zeros((3, 5))
-    forward = test_random_kernels.build(text).ir(x, y, n, block_dim=4)
+    forward = build(text, **test_random_kernels.SCOPE).ir(x, y, n, block_dim=4)
     both_grads = [np.zeros_like(x), np.random.default_rng(n).uniform(-1, 1, (3, 5))]
     for kernel, grads in ((forward, []), (differentiate(forward, (True, True, False)).kernel, both_grads)):
         found = []

@@ -7,7 +7,6 @@ that differences are accurate.
 
 from __future__ import annotations
 
-import linecache
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tilegrad as tg
+from programs import build
 
 EXPRESSIONS = (
     "{a} + {b}",
@@ -110,18 +110,8 @@ def branchy(a: tg.float64):
     return total
 
 
-_count = 0
-
-
-def build(text: str) -> Any:
-    """The kernel of a source text."""
-    global _count
-    _count += 1
-    name = f"<random kernel {_count}>"
-    linecache.cache[name] = (len(text), None, text.splitlines(True), name)
-    scope: dict[str, Any] = {"tg": tg, "R": 3, "C": 5, "helper": helper, "branchy": branchy}
-    exec(compile(text, name, "exec"), scope)
-    return tg.kernel(scope["kernel"])
+#: what the programs may use besides `tg`
+SCOPE = {"R": 3, "C": 5, "helper": helper, "branchy": branchy}
 
 
 def run(kernel: Any, x: np.ndarray, n: int, device: str) -> np.ndarray:
@@ -143,7 +133,7 @@ def gradient(kernel: Any, x: np.ndarray, n: int, seed: np.ndarray, device: str) 
 def test_devices_and_gradients_agree(text: str, n: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     x, weights, direction = rng.uniform(-1, 1, (4, 6)), rng.standard_normal((3, 5)), rng.standard_normal((4, 6))
-    kernel = build(text)
+    kernel = build(text, **SCOPE)
     expected = run(kernel, x, n, "interpret")
     np.testing.assert_allclose(run(kernel, x, n, "cpu"), expected, rtol=1e-9, atol=1e-9)
     h = 1e-6

@@ -6,7 +6,6 @@ comes from an array that is itself written, in loops and branches; they add to a
 
 from __future__ import annotations
 
-import linecache
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tilegrad as tg
+from programs import build
 
 LOADS = (
     "tg.tile_load(x, shape=(2, 3), offset=({i}, {j}))",
@@ -74,20 +74,6 @@ def program(draw: Any) -> str:
         "    tg.tile_atomic_add(y, p * 2.0 + q)",
     ]
     return "\n".join(lines) + "\n"
-
-
-_count = 0
-
-
-def build(text: str) -> Any:
-    """The kernel of a source text."""
-    global _count
-    _count += 1
-    name = f"<random memory {_count}>"
-    linecache.cache[name] = (len(text), None, text.splitlines(True), name)
-    scope: dict[str, Any] = {"tg": tg}
-    exec(compile(text, name, "exec"), scope)
-    return tg.kernel(scope["kernel"])
 
 
 def run(kernel: Any, x: np.ndarray, m: np.ndarray, n: int, device: str) -> tuple[np.ndarray, ...]:
