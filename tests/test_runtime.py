@@ -155,14 +155,18 @@ _PRINT = """
   %record = load ptr, ptr %pprint
   %pused = getelementptr i64, ptr %record, i64 1
   %used = load i64, ptr %pused
-  %more = add i64 %used, 16
+  %more = add i64 %used, 32
   store i64 %more, ptr %pused
   %old = load ptr, ptr %record
   %data = call ptr @realloc(ptr %old, i64 %more)
   store ptr %data, ptr %record
   %here = getelementptr i8, ptr %data, i64 %used
   store i64 1, ptr %here
-  %value = getelementptr i64, ptr %here, i64 1
+  %block = getelementptr i64, ptr %here, i64 1
+  store i64 %b, ptr %block
+  %lane = getelementptr i64, ptr %here, i64 2
+  store i64 -1, ptr %lane
+  %value = getelementptr i64, ptr %here, i64 3
   store i64 %b, ptr %value
 """
 
