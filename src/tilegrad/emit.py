@@ -262,6 +262,10 @@ class Emitter(ABC):
     @abstractmethod
     def store(self, buffer: Buffer, index: Index, x: Reg) -> None: ...
     @abstractmethod
+    def scratch(self, dtype: DType, shape: tuple[int, ...]) -> Buffer:
+        """Working memory that a block op may use until it ends; its contents are undefined."""
+
+    @abstractmethod
     def copy(self, target: Buffer, source: Buffer) -> None:
         """Copy a whole tile; nothing happens when both are the same memory."""
 

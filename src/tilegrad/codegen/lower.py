@@ -61,6 +61,8 @@ class Lowering:
         self.lane_index: Index | None = None
         #: coordinates of that lane in the grid, while a vector of lanes lies in one row of it
         self.thread_base: list[Reg] = []
+        #: temporary memory behind the slots: bytes in use, and the most that ever are
+        self.used_bytes = 0
         self.extra_bytes = 0
         self.grid: list[Reg] = []
         self.ordered = False
@@ -321,7 +323,9 @@ class Lowering:
     def _whole(self, op: Op) -> None:
         with self.scope(), self._located(op):
             outs: list[Any] = [self.buffer(v) for v in op.results if isinstance(v.type, TileType)]
+            used = self.used_bytes
             op.definition.lowered(self.e, outs, *self._whole_operands(op), **op.attrs)
+            self.used_bytes = used
         self._forget_memory()
         if op.results and not isinstance(op.results[0].type, TileType):
             self.bind(op.result, outs[-1])
@@ -379,10 +383,11 @@ class Lowering:
             self.e.copy(target, source)
 
     def temporary(self, dtype: dt.DType, shape: tuple[int, ...]) -> Buffer:
-        """Scratch memory that lasts until the end of the kernel's code."""
+        """Scratch memory that lasts until the end of the block op in hand."""
         t = TileType(dtype, shape)
-        offset = self.plan.scratch_bytes + self.extra_bytes
-        self.extra_bytes += -(-(t.size * dtype.size + 64) // 64) * 64
+        offset = self.plan.scratch_bytes + self.used_bytes
+        self.used_bytes += -(-(t.size * dtype.size + 64) // 64) * 64
+        self.extra_bytes = max(self.extra_bytes, self.used_bytes)
         return Buffer(dtype, self.e.element_offset(self.scratch, dt.uint8, None, offset), shape)
 
     def _if(self, op: Op, regions: list[list[Stage]]) -> list[Reg]:

@@ -78,6 +78,9 @@ class CpuEmitter(MemoryEmitter):
 
     # --- whole tiles -----------------------------------------------------------------------------------------------
 
+    def scratch(self, dtype: DType, shape: tuple[int, ...]) -> Buffer:
+        return self.make_temporary(dtype, shape)
+
     def copy(self, target: Buffer, source: Buffer) -> None:
         if target.ptr == source.ptr:
             return
