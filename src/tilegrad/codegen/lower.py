@@ -19,7 +19,7 @@ from tilegrad.emit import ArrayRef, Buffer, Coord, Index, Reg
 from tilegrad.ir.core import Block, Kernel, Op, Value
 from tilegrad.ir.types import ArrayType, ScalarType, TileType, dtype_of, is_varying, shape_of
 from tilegrad.ops.control import constant, for_, if_, map_, pop, push, spread, stack, while_
-from tilegrad.schedule.facts import alias_source, is_pure
+from tilegrad.schedule.facts import TILE_ACCESS, alias_source, is_pure
 from tilegrad.schedule.stages import Control, Group, Lanes, Scalar, Schedule, Stage, Whole, in_register, stored_type
 
 
@@ -163,13 +163,13 @@ class Lowering:
             if op.definition.elementwise is not None:
                 regs = [self.element(x, index) if isinstance(x.type, TileType) else self.reg(x) for x in op.operands]
                 return apply_elementwise(self.e, op.definition, regs, op.attrs)
-            with self.guarded() if op.definition.effect == "read" else nullcontext():
+            with self.guarded(op) if op.definition.effect != "none" else nullcontext():
                 return cast(Reg, op.definition.lowered(self.e, index, *self._operands(op), **op.attrs))
 
     @contextmanager
-    def guarded(self) -> Iterator[None]:
-        """Inside the context array accesses go unguarded if the group has shown that they lie inside."""
-        outer, self.e.inside = self.e.inside, self.fast
+    def guarded(self, op: Op) -> Iterator[None]:
+        """Inside the context the op's array accesses go unguarded if the group has shown that they lie inside."""
+        outer, self.e.inside = self.e.inside, self.fast and op.definition.name in TILE_ACCESS
         try:
             yield
         finally:
@@ -289,6 +289,14 @@ class Lowering:
             shape = [e.select(ok, n, e.const(0, dt.int64)) for n in shape]
             ptr = e.byte_offset(ptr, e.mul(e.select(ok, j, e.const(0, dt.int64)), source.strides[axis]))
         return ArrayRef(source.dtype, ptr, shape, list(source.strides[len(index) :]), source.dense_rows)
+
+    def _run_array_component(self, op: Op) -> ArrayRef:
+        """The elements whose last indices are constant."""
+        e, source, index = self.e, self.array(op.operands[0]), op.attrs["index"]
+        ptr, kept = source.ptr, source.ndim - len(index)
+        for i, stride in zip(index, source.strides[kept:], strict=True):
+            ptr = e.byte_offset(ptr, e.mul(e.const(i, dt.int64), stride)) if i else ptr
+        return ArrayRef(source.dtype, ptr, list(source.shape[:kept]), list(source.strides[:kept]), False)
 
     # --- stages -----------------------------------------------------------------------------------------------------
     def stages(self, stages: Sequence[Stage]) -> None:

@@ -14,6 +14,7 @@ from tilegrad.emit import Buffer, Coord, Fold, Index, Reg
 from tilegrad.ir.core import Op, Value
 from tilegrad.ir.types import ScalarType, TileType
 from tilegrad.ops.control import map_
+from tilegrad.schedule.facts import TILE_ACCESS
 from tilegrad.schedule.stages import Group, Lanes
 
 #: Sets of accumulators that a long fold keeps, so that one addition need not wait for the last.
@@ -53,7 +54,7 @@ class Nests(Lowering):
         """Whether all loads and stores of the group lie inside their arrays; None if it has none."""
         ok: Reg | None = None
         for op in dict.fromkeys(op for root in stage.roots for op in self._inlined(root)):
-            if op.definition.name not in ("tile_load", "tile_store", "tile_atomic_add"):
+            if op.definition.name not in TILE_ACCESS:
                 continue
             one = self._is_inside(op)
             ok = one if ok is None else self.e.and_(ok, one)
@@ -113,7 +114,7 @@ class Nests(Lowering):
         if root.definition is map_:
             self.map_point(root, index)
             return
-        with self._located(root), self.guarded():
+        with self._located(root), self.guarded(root):
             old = root.definition.lowered(self.e, index, *self._operands(root), **root.attrs)
         if root.results and isinstance(old, Reg):
             if self.is_stored(root.result):

@@ -61,7 +61,8 @@ def shifted(e: Emitter, at: Index, offset: Sequence[Reg]) -> Index:
     return tuple(Coord(e.add(o, e.i64(c.base)), c.step, c.gather) for c, o in zip(at, firsts, strict=True))
 
 
-def _check(what: str, a: ArrayType, ndim: int, offset: Sequence[Type]) -> None:
+def check_ranks(what: str, a: ArrayType, ndim: int, offset: Sequence[Type]) -> None:
+    """An array and a tile must have equal rank, and as many uniform integer offsets."""
     if a.ndim != ndim:
         raise ShapeMismatch(
             f"{what}: the array has {a.ndim} dimensions, the tile {ndim}",
@@ -107,7 +108,7 @@ def tile_load(a: Array, *offset: Scalar, shape: tuple[int, ...], fill: bool | in
 
 @infer(tile_load)
 def _tile_load_infer(a: ArrayType, *offset: Type, shape: tuple[int, ...], fill: Any = 0) -> Type:
-    _check("tile_load", a, len(shape), offset)
+    check_ranks("tile_load", a, len(shape), offset)
     return TileType(a.dtype, shape)
 
 
@@ -146,8 +147,8 @@ def _tile_load_call(
     t = require_array("tile_load", a)
     extents = require_shape("tile_load", shape)
     if len(extents) != t.ndim:
-        _check("tile_load", t, len(extents), ())
-    return tile_load(a, *as_offsets("tile_load", offset, t.ndim), shape=extents, fill=_fill(fill, t))
+        check_ranks("tile_load", t, len(extents), ())
+    return tile_load(a, *as_offsets("tile_load", offset, t.ndim), shape=extents, fill=fill_value("tile_load", fill, t))
 
 
 def require_array(what: str, a: Any) -> ArrayType:
@@ -159,19 +160,21 @@ def require_array(what: str, a: Any) -> ArrayType:
     return t
 
 
-def _fill(fill: Any, t: ArrayType) -> bool | int | float:
+def fill_value(what: str, fill: Any, t: ArrayType) -> bool | int | float:
+    """The compile-time number that stands for what is outside an array."""
     known = unwrap(fill)
     attrs = getattr(getattr(known, "op", None), "attrs", None)
     value = attrs["value"] if attrs and "value" in attrs and "dtype" in attrs else fill
     if not isinstance(value, (bool, int, float, np.generic)):
-        raise TypeMismatch("tile_load: fill must be a compile-time number")
+        raise TypeMismatch(f"{what}: fill must be a compile-time number")
     plain: bool | int | float = value.item() if isinstance(value, np.generic) else value
     if not dt.literal_fits(plain, t.dtype) and t.dtype.kind != "b":
-        raise TypeMismatch(f"tile_load: fill {plain!r} is not a value of {t.dtype}")
+        raise TypeMismatch(f"{what}: fill {plain!r} is not a value of {t.dtype}")
     return plain
 
 
-def _require_value(what: str, a: ArrayType, t: TileType) -> None:
+def require_value(what: str, a: ArrayType, t: TileType) -> None:
+    """An array and a tile must have equal dtypes."""
     if a.dtype is not t.dtype:
         raise TypeMismatch(
             f"{what}: the array holds {a.dtype}, the tile {t.dtype}",
@@ -207,8 +210,8 @@ def tile_store(a: Array, t: Tile, *offset: Scalar) -> None:
 
 @infer(tile_store)
 def _tile_store_infer(a: ArrayType, t: TileType, *offset: Type) -> None:
-    _check("tile_store", a, t.ndim, offset)
-    _require_value("tile_store", a, t)
+    check_ranks("tile_store", a, t.ndim, offset)
+    require_value("tile_store", a, t)
 
 
 @adjoint(tile_store)
@@ -279,8 +282,8 @@ def tile_atomic_add(a: Array, t: Tile, *offset: Scalar) -> Tile:
 
 @infer(tile_atomic_add)
 def _tile_atomic_add_infer(a: ArrayType, t: TileType, *offset: Type) -> Type:
-    _check("tile_atomic_add", a, t.ndim, offset)
-    _require_value("tile_atomic_add", a, t)
+    check_ranks("tile_atomic_add", a, t.ndim, offset)
+    require_value("tile_atomic_add", a, t)
     if t.dtype.kind == "b":
         raise TypeMismatch("tile_atomic_add is not defined for bool", help="use an integer array")
     return t

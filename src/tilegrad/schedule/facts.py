@@ -13,6 +13,8 @@ from tilegrad.ops.control import constant, for_, if_, map_, while_, yield_
 from tilegrad.passes.effects import may_raise
 
 LOOPS = (for_, while_)
+#: ops that touch a box of an array: an offset, and a shape
+TILE_ACCESS = ("tile_load", "tile_store", "tile_atomic_add")
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,8 @@ class Facts:
 
 
 def _key(op: Op, array: Value) -> tuple[object, ...]:
+    if op.definition.name not in TILE_ACCESS and any(isinstance(v.type, TileType) for v in (*op.operands, *op.results)):
+        return (op,)  # which elements it touches depends on the contents of tiles
     shape = op.attrs.get("shape")
     if shape is None:
         shape = next((v.type.shape for v in op.operands if isinstance(v.type, TileType)), None)
