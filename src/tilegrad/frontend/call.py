@@ -106,7 +106,7 @@ _AS_OPS: dict[Any, str] = {**_FOLDED, builtins.abs: "abs", builtins.pow: "pow"}
 #: parameters that are compile-time constants wherever they appear
 _STATIC_NAMES = frozenset(
     ("shape", "axis", "axes", "dtype", "storage", "keepdims", "propagate_nan", "bounds_check", "aligned", "norm",
-     "fill_mode", "sizes", "steps", "precision")
+     "fill_mode", "sizes", "steps", "precision", "reverse", "exclusive")
 )  # fmt: skip
 
 #: reductions of one element for each lane, and what an absent lane contributes

@@ -28,6 +28,7 @@ from tilegrad.ops import (
     power,
     reduce,
     rounding,
+    scan,
     trigonometry,
     views,
 )
@@ -35,7 +36,7 @@ from tilegrad.ops import (
 FAMILIES: tuple[ModuleType, ...] = (
     control, arithmetic, comparison, bits, cast, rounding, exponential, power, trigonometry,
     hyperbolic, error_functions,
-    construction, memory, elements, views, indexing, reduce, matmul, lanes, debug,
+    construction, memory, elements, views, indexing, reduce, scan, matmul, lanes, debug,
 )  # fmt: skip
 
 PUBLIC: dict[str, Any] = {
