@@ -13,22 +13,28 @@ from tilegrad.ops import (
     arithmetic,
     bits,
     cast,
+    cholesky,
     comparison,
+    components,
     construction,
     control,
     debug,
     elements,
     error_functions,
     exponential,
+    gather,
     hyperbolic,
+    indexed,
     indexing,
     lanes,
     matmul,
+    matrices,
     memory,
     power,
     reduce,
     rounding,
     scan,
+    triangular,
     trigonometry,
     views,
 )
@@ -36,7 +42,8 @@ from tilegrad.ops import (
 FAMILIES: tuple[ModuleType, ...] = (
     control, arithmetic, comparison, bits, cast, rounding, exponential, power, trigonometry,
     hyperbolic, error_functions,
-    construction, memory, elements, views, indexing, reduce, scan, matmul, lanes, debug,
+    construction, memory, elements, components, views, indexing, indexed, gather, reduce, scan, matmul, lanes, debug,
+    matrices, triangular, cholesky,
 )  # fmt: skip
 
 PUBLIC: dict[str, Any] = {
