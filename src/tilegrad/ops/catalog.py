@@ -19,6 +19,7 @@ from tilegrad.ops import (
     construction,
     control,
     debug,
+    determinant,
     elements,
     error_functions,
     exponential,
@@ -27,6 +28,7 @@ from tilegrad.ops import (
     indexed,
     indexing,
     lanes,
+    lu,
     matmul,
     matrices,
     memory,
@@ -43,7 +45,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     control, arithmetic, comparison, bits, cast, rounding, exponential, power, trigonometry,
     hyperbolic, error_functions,
     construction, memory, elements, components, views, indexing, indexed, gather, reduce, scan, matmul, lanes, debug,
-    matrices, triangular, cholesky,
+    matrices, triangular, cholesky, lu, determinant,
 )  # fmt: skip
 
 PUBLIC: dict[str, Any] = {

@@ -46,7 +46,7 @@ def tile_triangular_solve(t: Tile, b: Tile, *, lower: bool, transposed: bool = F
         unit: the diagonal of `t` is taken to be 1 and not read.
 
     Gradient: for b, the solution g of the transposed system for the cotangent; for t, -g @ x.T (or its transpose) in
-    the triangle that is read, 0 elsewhere (Giles 2008, "Collected matrix derivative results", section 2.3).
+    the triangle that is read, 0 elsewhere (Giles 2008, "Collected matrix derivative results", section 2.3.1).
     """
     a = wide(np.swapaxes(t, -1, -2)) if transposed else wide(t)
     x = wide(b)
@@ -218,7 +218,7 @@ def tile_lower_solve(L: Any, y: Any) -> Any:
     infinities or NaN.
     Raises: ShapeMismatch if the shapes do not fit, TypeMismatch if the dtypes differ or are no floats.
     Gradient: g = inv(L).T @ ct for y, and -g @ z.T in the lower triangle for L, 0 above it (Giles 2008, "Collected
-    matrix derivative results", section 2.3).
+    matrix derivative results", section 2.3.1).
 
     Example:
         >>> import numpy as np, tilegrad as tg
@@ -242,7 +242,7 @@ def tile_upper_solve(U: Any, z: Any) -> Any:
         z: right-hand side: a vector (n,), or matrices (..., n, k). Leading axes are broadcast.
 
     Returns, Raises: as for `tile_lower_solve`.
-    Gradient: g = inv(U).T @ ct for z, and -g @ x.T in the upper triangle for U, 0 below it (Giles 2008, section 2.3).
+    Gradient: g = inv(U).T @ ct for z, and -g @ x.T in the upper triangle for U, 0 below it (Giles 2008, section 2.3.1).
 
     Example:
         >>> import numpy as np, tilegrad as tg
