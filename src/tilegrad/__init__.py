@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 from typing import Any
 
+from tilegrad import types
 from tilegrad.config import config
 from tilegrad.diagnostics import (
     CompilerBug,
@@ -40,6 +41,7 @@ from tilegrad.dtypes import (
     uint64,
 )
 from tilegrad.dtypes import bool_ as bool
+from tilegrad.element_types import NAMED as _NAMED_TYPES
 from tilegrad.kernel import (
     Kernel,
     array,
@@ -57,6 +59,7 @@ from tilegrad.kernel import (
     launch_tiled,
     printf,
     static,
+    struct,
     synchronize,
     tid,
     tile_map,
@@ -86,6 +89,7 @@ pi, e, inf, nan = 3.141592653589793, 2.718281828459045, float("inf"), float("nan
 print = builtins.print
 
 globals().update(_OPERATIONS)
+globals().update(_NAMED_TYPES)
 
 __all__ = [
     "Array", "CompilerBug", "DType", "GradientUndefined", "Kernel", "KernelAssertionError", "KernelIndexError",
@@ -93,8 +97,8 @@ __all__ = [
     "ShapeMismatch", "Tape", "TilegradError", "TypeMismatch", "array", "array1d", "array2d", "array3d", "array4d",
     "bfloat16", "block_dim", "bool", "cdiv", "clone", "config", "constant", "copy", "empty", "empty_like", "float16",
     "float32", "float64", "from_numpy", "full", "full_like", "func", "grad", "int16", "int32", "int64", "int8",
-    "kernel", "launch", "launch_tiled", "ones", "ones_like", "printf", "static", "synchronize", "tid", "tile_map",
-    "uint16", "uint32", "uint64", "uint8", "vjp", "zeros", "zeros_like",
+    "kernel", "launch", "launch_tiled", "ones", "ones_like", "printf", "static", "struct", "synchronize", "tid", "tile_map",
+    "types", "uint16", "uint32", "uint64", "uint8", "vjp", "zeros", "zeros_like",
 ]  # fmt: skip
 
 

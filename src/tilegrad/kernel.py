@@ -11,14 +11,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, overload
+from typing import Any, cast, overload
 
 import numpy as np
 
-from tilegrad import compiler, tape
+from tilegrad import arguments, compiler, tape
 from tilegrad import dtypes as dt
 from tilegrad.config import config
 from tilegrad.diagnostics import LaunchError, TilegradError, TypeMismatch
+from tilegrad.element_types import StructType
 from tilegrad.frontend import call, signature
 from tilegrad.frontend.call import (
     block_dim,
@@ -31,7 +32,7 @@ from tilegrad.frontend.call import (
     tile_map,
 )
 from tilegrad.frontend.function import Capture, Function
-from tilegrad.frontend.signature import ArrayAnnotation
+from tilegrad.frontend.signature import ArgumentType, ArrayAnnotation
 from tilegrad.frontend.visit import trace
 from tilegrad.ir import core
 from tilegrad.ir.types import ArrayType, ScalarType, Type
@@ -39,7 +40,7 @@ from tilegrad.runtime import arrays
 
 __all__ = [
     "Kernel", "Specialisation", "array", "array1d", "array2d", "array3d", "array4d", "block_dim", "cdiv", "constant",
-    "copy", "func", "kernel", "launch", "launch_tiled", "printf", "static", "synchronize", "tid", "tile_map",
+    "copy", "func", "kernel", "struct", "launch", "launch_tiled", "printf", "static", "synchronize", "tid", "tile_map",
 ]  # fmt: skip
 
 
@@ -50,11 +51,18 @@ class Specialisation:
     """A kernel for one combination of argument types, launch form and captured values."""
 
     def __init__(
-        self, owner: Kernel, ir: core.Kernel, types: Sequence[Type | None], captures: Sequence[Capture]
+        self,
+        owner: Kernel,
+        ir: core.Kernel,
+        types: Sequence[Type | None],
+        captures: Sequence[Capture],
+        owners: Sequence[int] | None = None,
     ) -> None:
         self.kernel = owner
         self.ir = ir
         self.types = tuple(types)
+        #: the parameter of the kernel that each type comes from, if arguments were taken apart
+        self.owners = tuple(owners) if owners is not None else tuple(range(len(self.types)))
         self.captures = tuple(captures)
         #: positions among the arguments: of the arrays that are written, of numbers with their type, of what is passed
         self.passed = tuple(i for i, t in enumerate(types) if t is not None)
@@ -77,20 +85,28 @@ class Specialisation:
     def ir_for(self, args: Sequence[Any]) -> core.Kernel:
         """The IR for these arguments: a variant of its own where arrays share memory."""
         for i, j in self.pairs:
-            if np.may_share_memory(args[i], args[j]):
+            if np.may_share_memory(args[i], args[j]) and _share_memory(args[i], args[j]):
                 return self._with_overlaps(args)
         return self.ir
 
     def _with_overlaps(self, args: Sequence[Any]) -> core.Kernel:
         classes = list(range(len(args)))
         for i, j in self.pairs:
-            if np.may_share_memory(args[i], args[j]):
+            if _share_memory(args[i], args[j]):
                 old, new = classes[j], classes[i]
                 classes = [new if c == old else c for c in classes]
         key = tuple(classes[i] for i in self.passed)
         if key not in self._overlapping:
             self._overlapping[key] = dataclasses.replace(self.ir, overlaps=key)
         return self._overlapping[key]
+
+
+def _share_memory(a: Any, b: Any) -> bool:
+    """Whether two arrays have memory in common: exact for members of structs, else on the safe side."""
+    try:
+        return bool(np.shares_memory(a, b, max_work=cast(Any, 1000)))
+    except np.exceptions.TooHardError:
+        return True
 
 
 def _written(ir: core.Kernel) -> list[core.Value]:
@@ -132,19 +148,25 @@ class Kernel(call.Kernel):
     ) -> core.Kernel:
         """The Tile IR for these arguments, as `launch_tiled` (or `launch`, with tiled=False) would run it."""
         grid = _grid(self, dim)
-        found, natives = self.specialise(args, len(grid), block_dim or config.block_dim, tiled)
+        found, natives, _ = self.specialise(args, len(grid), block_dim or config.block_dim, tiled)
         return found.ir_for(natives)
 
     @functools.cached_property
     def annotations(self) -> tuple[signature.Annotation, ...]:
         return tuple(signature.parse(self.function, p) for p in self.function.parameters)
 
+    @functools.cached_property
+    def _takes_composites(self) -> bool:
+        return any(map(arguments.is_composite, self.annotations))
+
     def specialise(
         self, args: Sequence[Any], grid_ndim: int, block_dim: int, tiled: bool
-    ) -> tuple[Specialisation, list[Any]]:
-        """The specialisation for the arguments, and the arguments as NumPy arrays and numbers."""
+    ) -> tuple[Specialisation, list[Any], Sequence[Any]]:
+        """The specialisation; the arguments as NumPy arrays and numbers; the arguments as they were given, but apart."""
+        if self._takes_composites or not all(map(arguments.is_apart, args)):
+            return self._specialise_apart(args, grid_ndim, block_dim, tiled)
         natives: list[Any] = []
-        key: list[Any] = [grid_ndim, block_dim, tiled]
+        key: list[Any] = [grid_ndim, block_dim, tiled, config.debug]
         for a in args:
             native = a if isinstance(a, np.ndarray) else _native(a)
             natives.append(native)
@@ -161,20 +183,46 @@ class Kernel(call.Kernel):
             if found.holds():
                 break
         else:
-            found = self._new_specialisation(whole, natives, grid_ndim, block_dim, tiled)
+            found = self._new_specialisation(whole, self.argument_types(natives), grid_ndim, block_dim, tiled)
         for i, dtype in found.numbers:
             natives[i] = self._number(i, dtype, natives[i])
-        return found, natives
+        return found, natives, args
+
+    def _specialise_apart(
+        self, args: Sequence[Any], grid_ndim: int, block_dim: int, tiled: bool
+    ) -> tuple[Specialisation, list[Any], Sequence[Any]]:
+        """`specialise` for arguments of which some are composite, or arrays of composites."""
+        if len(args) != len(self.function.parameters):
+            self._wrong_count(len(args))
+        taking = arguments.Taking(self.function)
+        triples = zip(range(len(args)), self.annotations, args, strict=True)
+        types = [taking.take(k, annotation, a, self._argument_type) for k, annotation, a in triples]
+        natives = [a.data if isinstance(a, arrays.Array) else a for a in taking.flat]
+        key = (grid_ndim, block_dim, tiled, *map(arguments.shape_of, types))
+        for found in self._specialisations.get(key, ()):
+            if found.holds():
+                break
+        else:
+            found = self._new_specialisation(key, types, grid_ndim, block_dim, tiled, taking.owners)
+        for i, dtype in found.numbers:
+            natives[i] = self._number(found.owners[i], dtype, natives[i])
+        return found, natives, taking.flat
 
     def _new_specialisation(
-        self, key: Any, natives: Sequence[Any], grid_ndim: int, block_dim: int, tiled: bool
+        self,
+        key: Any,
+        types: Sequence[ArgumentType],
+        grid_ndim: int,
+        block_dim: int,
+        tiled: bool,
+        owners: Sequence[int] | None = None,
     ) -> Specialisation:
-        types = self.argument_types(natives)
         try:
             traced = trace(self.function, types, block_dim=block_dim, grid_ndim=grid_ndim, tiled=tiled)
         except TilegradError as error:
             raise error.with_traceback(None) from None  # the frames of the tracer tell a user nothing
-        found = Specialisation(self, traced.kernel, types, traced.captures)
+        flat: Sequence[Any] = types if owners is None else arguments.flat_types(types)
+        found = Specialisation(self, traced.kernel, flat, traced.captures, owners)
         kept = [s for s in self._specialisations.get(key, ()) if s.holds()]
         self._specialisations[key] = [*kept, found]
         return found
@@ -276,6 +324,32 @@ def func(python: Callable[..., Any] | None = None, /, *, name: str = "", module:
     return Function(python, name) if python is not None else lambda f: Function(f, name)
 
 
+def struct(cls: type) -> StructType:
+    """Make a class with annotations a struct: `@struct`.
+
+    A member is a scalar, a vector or the like, another struct, or (if values of the struct are only passed to kernels,
+    not put into arrays or tiles) an array. In kernels a struct is a value, as a number is: `a = b` copies it.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> @tg.struct
+        ... class Particle:
+        ...     mass: float
+        ...     velocity: tg.vec3
+        >>> @tg.kernel
+        ... def energy(particles: tg.array[Particle], out: tg.array[float]):
+        ...     i = tg.tid()
+        ...     p = particles[i]
+        ...     out[i] = 0.5 * p.mass * tg.dot(p.velocity, p.velocity)
+        >>> particles = tg.array([Particle(mass=2.0, velocity=tg.vec3(1, 2, 2))])
+        >>> out = np.zeros(1, np.float32)
+        >>> tg.launch(energy, dim=1, inputs=[particles], outputs=[out])
+        >>> out.tolist()
+        [9.0]
+    """
+    return StructType(cls.__name__, signature.members(cls), cls.__doc__)
+
+
 # --- launching ------------------------------------------------------------------------------------------------------
 
 
@@ -357,14 +431,14 @@ def _run(
     if lanes < 1 or block_dim == 0:
         raise LaunchError(f"block_dim must be at least 1, it is {block_dim}")
     args = (*inputs, *outputs)
-    found, natives = kernel.specialise(args, len(grid), lanes, tiled)
+    found, natives, apart = kernel.specialise(args, len(grid), lanes, tiled)
     for i in found.written:
         if not natives[i].flags.writeable:
-            _refuse_read_only(kernel, i)
+            _refuse_read_only(kernel, found.owners[i])
     chosen = device or config.device
     ir = found.ir_for(natives)
     for active in tape.active(record_tape):
-        active.record_launch(kernel, ir, args, grid, chosen)
+        active.record_launch(kernel, ir, apart, grid, chosen)
     passed = natives if len(found.passed) == len(natives) else [natives[i] for i in found.passed]
     compiler.execute(ir, passed, grid, chosen)
 

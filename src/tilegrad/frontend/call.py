@@ -14,13 +14,14 @@ import inspect
 import math
 import re
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
 from tilegrad import dtypes as dt
+from tilegrad.composite import Composite, first_leaf, is_matrix, kind_of, leaves, map_parts, of_leaves, rebuilt
 from tilegrad.diagnostics import (
     KernelNameError,
     KernelSyntaxError,
@@ -30,7 +31,9 @@ from tilegrad.diagnostics import (
     TypeMismatch,
 )
 from tilegrad.dtypes import DType
+from tilegrad.element_types import CompositeType, HostValue, StructType, StructValue
 from tilegrad.frontend import signature
+from tilegrad.frontend.composites import is_indexed
 from tilegrad.frontend.function import Capture, Function, Missing, snapshot
 from tilegrad.frontend.index import TILE_METHODS, Indexing, Method
 from tilegrad.frontend.lanes import Divergence
@@ -231,6 +234,8 @@ class Calls(Indexing):
             return self._surface(node, function, args, kwargs, texts)
         if isinstance(function, (Function, LocalFunction)):
             return self.inline(node, function, args, kwargs)
+        if isinstance(function, CompositeType):
+            return self.construct(node, function, args, kwargs)
         if isinstance(function, DType):
             return self._cast_call(node, function, args, kwargs)
         if isinstance(function, type) and dt.as_dtype(function) is not None and function is not object:
@@ -246,7 +251,7 @@ class Calls(Indexing):
 
     def _method(self, node: ast.AST, method: Method, args: tuple[Any, ...], kwargs: Any, texts: Any) -> Any:
         if method.name == "copy":
-            return self.new_tile(method.base.value)
+            return self._on_copy(node, method.base)
         if method.name == "reshape" and len(args) > 1:
             args = (args,)
         op = REGISTRY.get(TILE_METHODS[method.name]) or REGISTRY[TILE_METHODS[method.name].removeprefix("tile_")]
@@ -319,13 +324,30 @@ class Calls(Indexing):
         if isinstance(function, OpDef) and function.spelled is None:
             operands = [n for n in names if n in kwargs and _is_operand(target, n)]
             args += tuple(kwargs.pop(n) for n in operands)
+        if isinstance(function, OpDef) and any(isinstance(a, Composite) for a in (*args, *kwargs.values())):
+            return self.composite_call(
+                node, function, args, kwargs, called,
+                lambda part, named: self._call_surface(node, function, name, part, named, (), called),
+            )  # fmt: skip
+        return self._call_surface(node, function, name, args, kwargs, texts, called)
+
+    def _call_surface(
+        self,
+        node: ast.AST,
+        function: Any,
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        texts: tuple[str, ...],
+        called: str,
+    ) -> Any:
         args = self._without_absent_lanes(node, name, args, kwargs)
         return self.call_op(node, function, args, kwargs, texts, called=called)
 
     def _argument(self, node: ast.AST, x: Any) -> Any:
         """An argument as an op takes it: a function as a callable on values, a captured number as a constant."""
         if isinstance(x, tuple):
-            return tuple(self._argument(node, item) for item in x)
+            return rebuilt(x, [self._argument(node, item) for item in x])
         if isinstance(x, types.FunctionType) and not _is_surface(x):
             x = as_function(x)
         if isinstance(x, (Function, LocalFunction)):
@@ -438,20 +460,21 @@ class Calls(Indexing):
         top = self.binary(node, ast.Add, a, self.binary(node, ast.Sub, b, 1))
         return self.binary(node, ast.FloorDiv, top, b)
 
-    def _on_copy(self, node: ast.Call, tile: Any) -> Any:
-        if not isinstance(tile, TileRef):
-            return tile
-        return self.new_tile(tile.value)
+    def _on_copy(self, node: ast.AST, tile: Any) -> Any:
+        if isinstance(tile, Composite):
+            return map_parts(lambda part: self._on_copy(node, part), tile)
+        return self.new_tile(tile.value) if isinstance(tile, TileRef) else tile
 
     def _on_tile_map(self, node: ast.Call, function: Any, *operands: Any) -> Any:
         if not operands:
             self.fail(node, "tile_map needs at least one tile", help="tile_map(f, a, b, ...)", kind=TypeMismatch)
         if isinstance(function, types.BuiltinFunctionType) and function in _AS_OPS:
             function = REGISTRY[_AS_OPS[function]]
-        tiles = [x for x in operands if isinstance(x, TileRef)]
+        tiles = [leaf for x in operands for leaf in leaves(x) if isinstance(leaf, TileRef)]
         if not tiles:
             self.fail(node, "tile_map needs at least one tile", kind=TypeMismatch)
-        if isinstance(function, OpDef) and function.elementwise is not None:
+        composite = any(isinstance(x, Composite) for x in operands)
+        if isinstance(function, OpDef) and function.elementwise is not None and not composite:
             return self._surface(node, function, operands, {}, tuple(self.text(a) for a in node.args[1:]))
         self.builder.loc = self.loc(node)
         shape = broadcast_shapes("tile_map", [t.shape for t in tiles])
@@ -461,15 +484,18 @@ class Calls(Indexing):
     def _map(self, node: ast.AST, function: Any, operands: tuple[Any, ...], tiles: list[Value]) -> Any:
         """Inline the function at every element."""
         several = False
+        kinds: list[CompositeType | None] = []
 
         def body(*elements: Value) -> Sequence[Value]:
             nonlocal several
             rest = iter(elements)
-            args = tuple(next(rest) if isinstance(x, TileRef) else x for x in operands)
+            args = tuple(_element_of(x, rest) for x in operands)
             with self.builder.diverged(Divergence(self.loc(node), "the element of tile_map")):
                 result = self.apply(node, function, args, {})
-            several = isinstance(result, tuple)
-            results = result if isinstance(result, tuple) else (result,)
+            several = isinstance(result, tuple) and not isinstance(result, Composite)
+            parts = result if several else (result,)
+            kinds[:] = [r.kind if isinstance(r, Composite) else None for r in parts]
+            results = [leaf for r in parts for leaf in leaves(r)]
             for r in results:
                 if not is_literal(self.plain(r)) and not is_scalar(self.plain(r)):
                     self.fail(
@@ -489,7 +515,8 @@ class Calls(Indexing):
                 node, "the function of tile_map uses a value that differs between lanes", kind=TypeMismatch,
                 help="make it a tile with tg.tile(x)",
             )  # fmt: skip
-        made = tuple(self.new_tile(r) for r in results)
+        whole = iter([self.new_tile(r) for r in results])
+        made = tuple(of_leaves(kind, whole) for kind in kinds)
         return made if several else made[0]
 
     def _static(self, node: ast.Call) -> Any:
@@ -538,6 +565,8 @@ class Calls(Indexing):
     def _on_len(self, node: ast.Call, x: Any) -> Any:
         if is_array(x):
             return self.emit(node, "array_shape", x, axis=0)
+        if isinstance(x, Composite):
+            return self._on_len(node, first_leaf(x)) if is_indexed(x) else x.grid.shape[0]
         if isinstance(x, (TileRef, tuple, str, range)):
             return len(x)
         self.fail(node, f"{describe_value(x)} has no length", kind=TypeMismatch)
@@ -659,6 +688,8 @@ class Calls(Indexing):
         x = self.plain(x)
         if isinstance(x, Text):
             return x
+        if isinstance(x, Composite):
+            return self._formatted_composite(node, x, spec)
         if isinstance(x, (Value, TileRef)) and not is_array(x):
             return Text("{:" + spec + "}" if spec else "{}", (x,))
         if isinstance(x, tuple):
@@ -668,6 +699,20 @@ class Calls(Indexing):
         if is_array(x):
             self.fail(node, "an array is not printed from a kernel; print its elements or a tile of it")
         return Text(_braced(format(x, spec)), ())
+
+    def _formatted_composite(self, node: ast.AST, x: Composite, spec: str) -> Text:
+        """A vector as NumPy shows it, a struct with the names of its members."""
+        if isinstance(x.kind, StructType):
+            parts = [self.formatted(node, part, spec) for part in x]
+            shown = [f"{n}={p.template}" for n, p in zip(x.kind.members, parts, strict=True)]
+            return Text(f"{x.kind}({', '.join(shown)})", tuple(v for p in parts for v in p.values))
+        if isinstance(first_leaf(x), TileRef):
+            return self.formatted(node, self.as_scalar_tile(node, x), spec)
+        if is_matrix(x):
+            rows = [self._formatted_composite(node, row, spec) for row in x.rows]
+            return Text(f"[{', '.join(r.template for r in rows)}]", tuple(v for r in rows for v in r.values))
+        text = self.formatted(node, tuple(x), spec)
+        return Text("[" + text.template[1:-1].removesuffix(",") + "]", text.values)
 
     _handlers: ClassVar[dict[Any, Callable[..., Any]]] = {
         tid: _on_tid, block_dim: _on_block_dim, constant: _on_constant, cdiv: _on_cdiv, tile_map: _on_tile_map,
@@ -722,8 +767,12 @@ class Calls(Indexing):
         return value
 
     def attribute(self, node: ast.Attribute) -> Any:
-        base = self.expr(node.value)
-        if isinstance(base, (Value, TileRef)) and not is_scalar(base):
+        return self.attribute_of(node, self.expr(node.value))
+
+    def attribute_of(self, node: ast.Attribute, base: Any) -> Any:
+        """`base.name`."""
+        base = self.plain(base) if isinstance(base, (HostValue, StructValue)) else base
+        if isinstance(base, Composite) or (isinstance(base, (Value, TileRef)) and not is_scalar(base)):
             return self.member(node, base, node.attr)
         if isinstance(base, Value):
             self.fail(node, f"a number ({describe(base.type)}) has no attribute `{node.attr}`", kind=TypeMismatch)
@@ -833,6 +882,10 @@ class Calls(Indexing):
     def _fitting(self, node: ast.AST, function: Function, p: Any, x: Any) -> Any:
         """An argument checked against the annotation of its parameter; a literal takes the declared type."""
         annotation = signature.parse(function, p) if _is_checked(p.annotation) else None
+        if isinstance(annotation, CompositeType):
+            if isinstance(x, Composite) and x.kind is annotation:
+                return x
+            raise self._misfit(node, function, p, annotation, x)
         if isinstance(annotation, NumberAnnotation) and annotation.dtype is not None:
             wanted = annotation.dtype
             if is_literal(x) and isinstance(x, bool) == (wanted.kind == "b") and dt.literal_fits(x, wanted):
@@ -843,10 +896,10 @@ class Calls(Indexing):
             self.retype(x, wanted, error)
             raise error
         if isinstance(annotation, ArrayAnnotation) and not (annotation.optional and x is None):
-            kind = x.type if is_array(x) else None
+            kind = first_leaf(x).type if is_array(first_leaf(x)) else None
             if (
                 not isinstance(kind, ArrayType)
-                or annotation.dtype not in (None, kind.dtype)
+                or annotation.dtype not in (None, kind_of(x))
                 or (annotation.ndim not in (None, kind.ndim))
             ):
                 raise self._misfit(node, function, p, annotation, x)
@@ -889,6 +942,13 @@ def _called(node: ast.AST, name: str) -> str:
 
 def _is_surface(x: Any) -> bool:
     return isinstance(x, types.FunctionType) and (x.__module__ or "").startswith("tilegrad.ops.")
+
+
+def _element_of(x: Any, elements: Iterator[Value]) -> Any:
+    """An operand of tile_map as its function sees it: the next elements in the place of tiles."""
+    if isinstance(x, Composite):
+        return x.rebuilt([_element_of(part, elements) for part in x])
+    return next(elements) if isinstance(x, TileRef) else x
 
 
 @functools.lru_cache(maxsize=256)

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from tilegrad.composite import rebuilt, same_sort
 from tilegrad.diagnostics import KernelSyntaxError, Loc, TilegradError, TypeMismatch
 from tilegrad.frontend.lanes import Divergence
 from tilegrad.frontend.scope import (
@@ -274,8 +275,8 @@ def _flat(x: Any) -> Iterator[Any]:
 
 
 def _fill(x: Any, results: Sequence[Any]) -> Any:
-    if isinstance(x, tuple) and type(x) is tuple:
-        return tuple(_fill(item, results) for item in x)
+    if isinstance(x, tuple) and (type(x) is tuple or hasattr(x, "rebuilt")):
+        return rebuilt(x, (_fill(item, results) for item in x))
     return results[x.index] if isinstance(x, _Pending) else x
 
 
@@ -411,11 +412,10 @@ class _Merge:
     def _join(self, name: str, p: Binding, q: Binding, x: Any, y: Any, index: int) -> Any:
         """The merged value: what both sides agree on, or the place of a result of the `if_`."""
         some = y if x is ABSENT else x
-        if isinstance(some, tuple) and (x is ABSENT or y is ABSENT or (isinstance(y, tuple) and len(x) == len(y))):
+        if isinstance(some, tuple) and (x is ABSENT or y is ABSENT or same_sort(x, y)):
             xs, ys = (v if v is not ABSENT else (ABSENT,) * len(some) for v in (x, y))
-            return tuple(
-                self._join(name, p, q, i, j, index * 16 + k + 1) for k, (i, j) in enumerate(zip(xs, ys, strict=True))
-            )
+            pairs = enumerate(zip(xs, ys, strict=True))
+            return rebuilt(some, [self._join(name, p, q, i, j, index * 16 + k + 1) for k, (i, j) in pairs])
         if isinstance(some, TileRef) and (x is ABSENT or y is ABSENT or isinstance(y, TileRef)):
             return self._join_tiles(name, p, q, x, y)
         if x is ABSENT or y is ABSENT:
@@ -602,7 +602,7 @@ class Carry:
 
     def _tree(self, name: str, x: Any, index: int) -> Any:
         if isinstance(x, tuple):
-            return tuple(self._tree(name, item, index * 16 + i + 1) for i, item in enumerate(x))
+            return rebuilt(x, [self._tree(name, item, index * 16 + i + 1) for i, item in enumerate(x)])
         key = (self.flow.path, id(self.node), name, index)
         if is_literal(x):
             start = self.flow.from_literal(x, key)
@@ -720,7 +720,7 @@ class Carry:
 
     def _end(self, name: str, tree: Any, binding: Binding, x: Any, changed: list[Cell], values: list[Any]) -> None:
         if isinstance(tree, tuple):
-            if not isinstance(x, tuple) or len(x) != len(tree):
+            if not same_sort(tree, x):
                 raise self._clash(name, binding)
             for part, item in zip(tree, x, strict=True):
                 self._end(name, part, binding, item, changed, values)
@@ -805,7 +805,7 @@ class Carry:
 def _types(x: Any) -> Any:
     """A tree of values with scalars and tiles replaced by their types."""
     if isinstance(x, tuple):
-        return tuple(_types(item) for item in x)
+        return rebuilt(x, [_types(item) for item in x])
     if isinstance(x, (TileRef, Value)):
         return x.type
     return x

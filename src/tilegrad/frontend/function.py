@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import ast
 import builtins
+import copy
 import functools
+import inspect
 import re
 import sys
 import types
@@ -20,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from tilegrad.diagnostics import KernelSyntaxError, Loc
+from tilegrad.element_types import HostValue, StructValue
 from tilegrad.frontend import source as sources
 from tilegrad.frontend.liveness import Liveness, stores
 from tilegrad.frontend.source import Source
@@ -65,6 +68,8 @@ def _read(holder: Any, name: str) -> Any:
 
 def snapshot(value: Any) -> Any:
     """A captured value as the kernel sees it: a list becomes a tuple, so that a later change of it is noticed."""
+    if isinstance(value, (HostValue, StructValue)):
+        return copy.deepcopy(value)
     return tuple(snapshot(v) for v in value) if isinstance(value, (list, tuple)) else value
 
 
@@ -73,6 +78,8 @@ def _same(a: Any, b: Any) -> bool:
         return False
     if isinstance(a, tuple):
         return len(a) == len(b) and all(x is y or _same(x, y) for x, y in zip(a, b, strict=True))
+    if isinstance(a, (HostValue, StructValue)):
+        return bool(a == b)
     if isinstance(a, (int, float, str, np.generic)):
         return bool(a == b) and str(a) == str(b)
     return False
@@ -101,6 +108,20 @@ def _locals_around(python: types.FunctionType) -> dict[str, Any]:
         return {}
     words = {w for t in texts for w in re.findall(r"[^\W\d]\w*", t)}
     return {w: frame.f_locals[w] for w in words if w in frame.f_locals}
+
+
+def evaluated_annotations(cls: type) -> dict[str, Any]:
+    """The annotations of a class; text (postponed annotations) is evaluated where the class is being defined."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__") != cls.__module__:
+        frame = frame.f_back
+    around = {**frame.f_globals, **frame.f_locals} if frame else vars(sys.modules[cls.__module__])
+    found = {}
+    for name, annotation in inspect.get_annotations(cls).items():
+        while isinstance(annotation, str):
+            annotation = eval(annotation, around)
+        found[name] = annotation
+    return found
 
 
 class _TestInside(ast.NodeTransformer):

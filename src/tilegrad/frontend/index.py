@@ -12,8 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 from tilegrad import dtypes as dt
+from tilegrad.composite import Composite, first_leaf, map_parts
 from tilegrad.diagnostics import KernelIndexError, ShapeMismatch, TypeMismatch
-from tilegrad.frontend.flow import Flow
+from tilegrad.element_types import StructType
+from tilegrad.frontend.composites import is_indexed, rank_of
 from tilegrad.frontend.scope import (
     TileRef,
     describe_value,
@@ -22,6 +24,7 @@ from tilegrad.frontend.scope import (
     is_scalar,
 )
 from tilegrad.frontend.values import BINARY
+from tilegrad.frontend.tile_index import TileIndexing
 from tilegrad.ir.core import Value
 from tilegrad.ir.types import ArrayType, is_varying
 from tilegrad.op import REGISTRY, describe
@@ -34,6 +37,13 @@ TILE_METHODS = {
 }  # fmt: skip
 
 
+#: updates of array elements that are atomic
+_ATOMICS: dict[type[ast.operator], str] = {
+    ast.Add: "array_atomic_add", ast.Sub: "array_atomic_add", ast.BitAnd: "array_atomic_and",
+    ast.BitOr: "array_atomic_or", ast.BitXor: "array_atomic_xor",
+}  # fmt: skip
+
+
 class Row:
     """`a[i]` with an index that differs between lanes: kept until the other indices are known."""
 
@@ -42,25 +52,20 @@ class Row:
         self.items = items
 
 
-class Indexing(Flow):
+class Indexing(TileIndexing):
     """Element access, views and members."""
-
-    #: rank of the launch's grid
-    grid_ndim = 1
 
     # --- reading ------------------------------------------------------------------------------------------------
 
     def subscript(self, node: ast.AST, base: Any, index: Any, texts: tuple[str, ...]) -> Any:
         """`base[index]`."""
+        if isinstance(base, Composite):
+            return self._composite_subscript(node, base, index, texts)
         base, items = _unrowed(base, index)
         if is_array(base):
             return self._read_array(node, base, items, texts)
         if isinstance(base, TileRef):
-            items = self._expanded(node, base, items)
-            if all(self._is_index(i) for i in items) and len(items) == base.ndim:
-                items = self._wrapped(node, base, items)
-                return self.call_op(node, REGISTRY["tile_extract"], (base, *items), {}, texts, spelled=False)
-            return self._view(node, base, items)
+            return self.read_tile(node, base, items, texts)
         return self._read_static(node, base, index)
 
     def _read_array(self, node: ast.AST, base: Value, items: tuple[Any, ...], texts: tuple[str, ...]) -> Any:
@@ -87,20 +92,6 @@ class Indexing(Flow):
             if not self._is_index(item):
                 self._refuse_index(node, item)
 
-    def _is_index(self, item: Any) -> bool:
-        if isinstance(item, bool):
-            return False
-        if is_scalar(item):
-            dtype = self.dtype_of(item)
-            if dtype is not None and not dtype.is_int:
-                self.widen((item,), TypeMismatch("an index must be an integer"))
-            return dtype is not None and dtype.is_int
-        return isinstance(item, int)
-
-    def _refuse_index(self, node: ast.AST, item: Any) -> None:
-        kind = "None" if item is None else describe_value(item)
-        self.fail(node, f"an index must be an integer, not {kind}", kind=TypeMismatch, help="convert it with int(...)")
-
     def _read_static(self, node: ast.AST, base: Any, index: Any) -> Any:
         index = self.known(index)
         if isinstance(index, Value):
@@ -115,87 +106,13 @@ class Indexing(Flow):
             kind = TypeMismatch if isinstance(error, TypeError) else KernelIndexError
             self.fail(node, f"{describe_value(base)} has no [{index!r}]: {error}", kind=kind)
 
-    # --- views of tiles -----------------------------------------------------------------------------------------
-
-    def _expanded(self, node: ast.AST, base: TileRef, items: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The index with `...` and missing axes written out as full slices; None entries stay."""
-        given = sum(1 for i in items if i is not None and i is not Ellipsis)
-        if given > base.ndim:
-            self.fail(node, f"{given} indices for {describe(base.type)}", kind=ShapeMismatch)
-        fill = (slice(None),) * (base.ndim - given)
-        if Ellipsis in [i for i in items if not isinstance(i, (Value, TileRef))]:
-            at = next(k for k, i in enumerate(items) if i is Ellipsis)
-            return items[:at] + fill + items[at + 1 :]
-        return items + fill
-
-    def _wrapped(self, node: ast.AST, base: TileRef, items: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Constant indices checked, and counted from the end if negative."""
-        shape, axis, result = base.shape, 0, []
-        for item in items:
-            if isinstance(item, int):
-                if not -shape[axis] <= item < shape[axis]:
-                    self.fail(
-                        node, f"index {item} is outside axis {axis} of {describe(base.type)}", kind=KernelIndexError,
-                        help=f"the axis has {shape[axis]} elements",
-                    )  # fmt: skip
-                item = item % shape[axis]
-            result.append(item)
-            axis += item is not None
-        return tuple(result)
-
-    def _view(self, node: ast.AST, base: TileRef, items: tuple[Any, ...]) -> Any:
-        starts: list[Any] = []
-        sizes, steps, shape = [], [], []
-        for item in self._wrapped(node, base, items):
-            if item is None:
-                shape.append(1)
-                continue
-            start, size, step = self._axis(node, base, len(starts), item)
-            starts.append(start)
-            sizes.append(size)
-            steps.append(step)
-            if isinstance(item, slice):
-                shape.append(size)
-        if not shape:
-            shape = [1]
-        view = base
-        whole = all(isinstance(s, int) and s == 0 for s in starts) and set(steps) <= {1}
-        if not whole or tuple(sizes) != base.shape:
-            part = {"sizes": tuple(sizes), "steps": tuple(steps)}
-            view = self.call_op(node, REGISTRY["tile_slice"], (base, *starts), part, ())
-        if tuple(shape) != tuple(sizes):
-            view = self.emit(node, "tile_reshape", view, shape=tuple(shape))
-        return view
-
-    def _axis(self, node: ast.AST, base: TileRef, axis: int, item: Any) -> tuple[Any, int, int]:
-        """Start, size and step of one axis of a view."""
-        if self._is_index(item):
-            return item, 1, 1
-        if not isinstance(item, slice):
-            self._refuse_index(node, item)
-        bounds = [self.known(b) for b in (item.start, item.stop, item.step)]
-        for bound in bounds:
-            if isinstance(bound, Value):
-                self.unroll_for(bound)
-                self.fail(
-                    node, "the bounds of a tile slice must be compile-time constants", kind=ShapeMismatch,
-                    help="a run-time start with a constant size is tile_view(t, offset=..., shape=...)",
-                )  # fmt: skip
-            if bound is not None and (not isinstance(bound, int) or isinstance(bound, bool)):
-                self._refuse_index(node, bound)
-        start, stop, step = slice(*bounds).indices(base.shape[axis])
-        size = len(range(start, stop, step))
-        if size == 0:
-            self.fail(
-                node, f"this slice of axis {axis} of {describe(base.type)} is empty", kind=ShapeMismatch,
-                help="a tile has at least one element on every axis",
-            )  # fmt: skip
-        return start, size, step
-
     # --- writing ------------------------------------------------------------------------------------------------
 
     def store(self, node: ast.AST, base: Any, index: Any, value: Any, texts: tuple[str, ...]) -> None:
         """`base[index] = value`."""
+        if isinstance(base, Composite):
+            self._store_composite(node, base, index, value, texts)
+            return
         base, items = _unrowed(base, index)
         if is_array(base):
             self._check_array_index(node, base, items)
@@ -208,60 +125,9 @@ class Indexing(Flow):
             value = self._element(node, value, _array_type(base).dtype)
             self.call_op(node, REGISTRY["array_store"], (base, value, *items), {}, texts, spelled=False)
         elif isinstance(base, TileRef):
-            self._store_tile(node, base, items, value, texts)
+            self.store_tile(node, base, items, value, texts)
         else:
             self.fail(node, f"{describe_value(base)} cannot be assigned to by index", kind=TypeMismatch)
-
-    def _element(self, node: ast.AST, value: Any, dtype: dt.DType) -> Any:
-        """A value that is to become one element of `dtype`: literals are converted, the rest must agree."""
-        value = self.plain(value)
-        if isinstance(value, TileRef):
-            value = self.only_element(node, value, "a single element is assigned from a tile")
-        if is_literal(value):
-            if isinstance(value, bool) == (dtype.kind == "b") and dt.literal_fits(value, dtype):
-                self.builder.loc = self.loc(node)
-                return self.typed(value, dtype)
-            self.fail(node, f"the literal {value!r} cannot be an element of type {dtype}", kind=TypeMismatch)
-        if not is_scalar(value):
-            self.fail(node, f"an element of type {dtype} cannot be {describe_value(value)}", kind=TypeMismatch)
-        if self.dtype_of(value) != dtype:
-            error = TypeMismatch(
-                f"an element of type {dtype} is assigned a value of type {self.dtype_of(value)}", loc=self.loc(node),
-                help=f"cast the value: {dtype}(...)",
-            )  # fmt: skip
-            self.retype(value, dtype, error)
-            raise error
-        return value
-
-    def _store_tile(self, node: ast.AST, base: TileRef, items: tuple[Any, ...], value: Any, texts: Any) -> None:
-        items = self._expanded(node, base, items)
-        if all(self._is_index(i) for i in items) and len(items) == base.ndim:
-            items = self._wrapped(node, base, items)
-            value = self._element(node, value, base.dtype)
-            self.assign_tile(
-                node, base, self.call_op(node, REGISTRY["tile_put"], (base, value, *items), {}, texts, spelled=False)
-            )
-            return
-        view = self._view(node, base, items)
-        self.assign_tile(node, view, self._spread_to(node, value, view))
-
-    def _spread_to(self, node: ast.AST, value: Any, view: TileRef) -> Any:
-        """The right side of a slice assignment, broadcast to the shape of the left."""
-        if not isinstance(value, TileRef):
-            value = self._element(node, value, view.dtype)
-            return self.emit(node, "tile_full", value, shape=view.shape)
-        if value.shape == view.shape:
-            return value
-        pairs = zip(reversed(value.shape), reversed(view.shape), strict=False)
-        if value.ndim > view.ndim or any(m not in (1, n) for m, n in pairs):
-            self.fail(
-                node, f"{describe(value.type)} does not fit into a slice of shape {view.shape}", kind=ShapeMismatch
-            )
-        return self.emit(node, "tile_broadcast", value, shape=view.shape)
-
-    def assign_tile(self, node: ast.AST, target: TileRef, value: Any) -> None:
-        """Write a tile through a reference, with errors placed at `node`."""
-        self.call_op(node, target.assign, (value,), {}, ())
 
     def update(
         self,
@@ -273,18 +139,15 @@ class Indexing(Flow):
         texts: tuple[str, ...],
     ) -> None:
         """`base[index] op= value()`, with the target evaluated once and read before the value, as Python does."""
+        if isinstance(base, Composite):
+            self._update_composite(node, kind, base, index, value, texts)
+            return
         base, items = _unrowed(base, index)
         if isinstance(base, TileRef):
-            items = self._expanded(node, base, items)
-            if len(items) != base.ndim or not all(self._is_index(i) for i in items):
-                self.update_tile(node, kind, self._view(node, base, items), value())
-                return
-            items = self._wrapped(node, base, items)
-            if kind in (ast.Add, ast.Sub):
-                self._add_at(node, kind, base, items, value())
-                return
-        elif is_array(base) and kind in (ast.Add, ast.Sub) and not self._own_element(base, items):
-            self._add_to_array(node, kind, base, items, value(), texts)
+            self.update_part(node, kind, base, items, value, texts)
+            return
+        if is_array(base) and kind in _ATOMICS and not self._own_element(base, items):
+            self._update_array(node, kind, base, items, value(), texts)
             return
         old = self.subscript(node, base, items, texts)
         self.store(node, base, items, self.binary(node, kind, old, value(), (texts[0], "value")), texts)
@@ -296,48 +159,86 @@ class Indexing(Flow):
         whole = all((name, axis) in names for axis in range(self.grid_ndim))
         return whole and (self.builder.per_lane or not self.builder.divergence or ("lane_id", 0) in names)
 
-    def _add_to_array(
+    def _update_array(
         self, node: ast.AST, kind: type[ast.operator], base: Value, items: tuple[Any, ...], x: Any, texts: Any
     ) -> None:
-        """`a[i] += x` where several lanes or blocks may add to one element: each of them counts."""
+        """`a[i] += x` where several lanes or blocks may update one element: each of them counts."""
         self._check_array_index(node, base, items)
         x = self._element(node, x, _array_type(base).dtype)
         if kind is ast.Sub:
             x = self.emit(node, "neg", x)
-        self.call_op(node, REGISTRY["array_atomic_add"], (base, x, *items), {}, texts, spelled=False)
+        self.call_op(node, REGISTRY[_ATOMICS[kind]], (base, x, *items), {}, texts, spelled=False)
 
-    def _add_at(self, node: ast.AST, kind: type[ast.operator], base: TileRef, items: tuple[Any, ...], x: Any) -> None:
-        """Every lane adds to a tile element."""
-        x = self._element(node, x, base.dtype)
-        if kind is ast.Sub:
-            x = self.emit(node, "neg", x)
-        self.assign_tile(node, base, self.emit(node, "tile_add_at", base, x, *items))
+    # --- composite elements -------------------------------------------------------------------------------------
 
-    def update_tile(self, node: ast.AST, kind: type[ast.operator], target: TileRef, value: Any) -> None:
-        """`target op= value` in place: the tile keeps its shape and dtype."""
-        symbol = BINARY[kind][1]
-        result = self.binary(node, kind, target, value, ("target", "value"))
-        if isinstance(result, TileRef) and result.shape != target.shape:
+    def _composite_subscript(self, node: ast.AST, base: Composite, index: Any, texts: tuple[str, ...]) -> Any:
+        """An element, a view or a row of an array or tile of composites; or a part of a single composite."""
+        items = index if isinstance(index, tuple) else (index,)
+        if not is_indexed(base) and not isinstance(first_leaf(base), Row):
+            return self.take(node, base, self.indexed_part(node, base.kind, items))
+        rank = rank_of(base) or len(items)
+        if len(items) > rank and None not in [i for i in items if not isinstance(i, (Value, TileRef))]:
+            element = self._composite_subscript(node, base, items[:rank], texts)
+            return self.take(node, element, self.indexed_part(node, base.kind, items[rank:]))
+        return map_parts(lambda leaf: self.subscript(node, leaf, items, texts), base)
+
+    def _store_composite(self, node: ast.AST, base: Composite, index: Any, value: Any, texts: tuple[str, ...]) -> None:
+        if not is_indexed(base) and not isinstance(first_leaf(base), Row):
+            self.fail(node, f"{describe_value(base)} cannot be assigned to by index here", kind=TypeMismatch)
+        value = self._of_kind(node, base, value)
+        map_parts(lambda leaf, new: self.store(node, leaf, index, new, texts), base, value)
+
+    def _of_kind(self, node: ast.AST, base: Composite, value: Any) -> Composite:
+        """A value that is to become an element of an array or tile of composites."""
+        value = self.plain(value)
+        if not isinstance(value, Composite) or value.kind is not base.kind:
             self.fail(
-                node, f"`{symbol}=` cannot change a tile of shape {target.shape} into one of shape {result.shape}",
-                kind=ShapeMismatch, help=f"write x = x {symbol} y for a new tile",
+                node, f"an element of type {base.kind} is assigned {describe_value(value)}", kind=TypeMismatch,
+                help=f"make it one: {base.kind}(...)",
             )  # fmt: skip
-        if isinstance(result, TileRef) and result.dtype != target.dtype:
-            self.fail(
-                node, f"`{symbol}=` cannot change a {target.dtype} tile into a {result.dtype} tile",
-                kind=TypeMismatch, help=f"write x = x {symbol} y for a new tile",
-            )  # fmt: skip
-        self.assign_tile(node, target, result)
+        return value
+
+    def _update_composite(
+        self,
+        node: ast.AST,
+        kind: type[ast.operator],
+        base: Composite,
+        index: Any,
+        value: Callable[[], Any],
+        texts: tuple[str, ...],
+    ) -> None:
+        if kind in (ast.Add, ast.Sub):
+            new = self._of_kind(node, base, value())
+            map_parts(lambda leaf, part: self.update(node, kind, leaf, index, lambda: part, texts), base, new)
+            return
+        old = self.subscript(node, base, index, texts)
+        self.store(node, base, index, self.binary(node, kind, old, value(), (texts[0], "value")), texts)
 
     # --- attributes ---------------------------------------------------------------------------------------------
 
     def member(self, node: ast.AST, base: Any, name: str) -> Any:
         """`base.name` for an array or a tile; a method is returned as a callable on the tracer's values."""
+        if isinstance(base, Composite):
+            return self._composite_member(node, base, name)
         if is_array(base):
             return self._array_member(node, base, name)
         if isinstance(base, TileRef):
             return self._tile_member(node, base, name)
         self.fail(node, f"{describe_value(base)} has no attribute `{name}`", kind=TypeMismatch)
+
+    def _composite_member(self, node: ast.AST, base: Composite, name: str) -> Any:
+        """A part of a composite; of an array or tile of composites also what arrays and tiles have."""
+        own = isinstance(base.kind, StructType) and name in base.kind.members
+        if is_indexed(base) and not own and name in (*ARRAY_MEMBERS, *TILE_MEMBERS):
+            if name == "dtype":
+                return base.kind
+            first = first_leaf(base)
+            if isinstance(first, TileRef) and (name in TILE_METHODS or name == "copy"):
+                return Method(name, base)
+            if name != "T":
+                return self.member(node, first, name)
+            return map_parts(lambda leaf: self.member(node, leaf, name), base)
+        return self.take(node, base, self.named_part(node, base.kind, name))
 
     def _array_member(self, node: ast.AST, base: Value, name: str) -> Any:
         kind = _array_type(base)
@@ -372,7 +273,7 @@ class Indexing(Flow):
 class Method:
     """A method of a tile, waiting for its arguments."""
 
-    def __init__(self, name: str, base: TileRef) -> None:
+    def __init__(self, name: str, base: TileRef | Composite) -> None:
         self.name = name
         self.base = base
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tilegrad.composite import Composite, first_leaf, is_struct
 from tilegrad.diagnostics import (
     UNKNOWN,
     KernelSyntaxError,
@@ -270,11 +271,23 @@ def describe_value(x: Any) -> str:
         return describe(x.type)
     if isinstance(x, Value):
         return describe(x.type)
+    if isinstance(x, Composite):
+        return describe_composite(x)
     if isinstance(x, tuple):
         return f"a tuple of {len(x)}"
     if isinstance(x, (bool, int, float)):
         return f"the literal {x!r}"
     return repr(x)
+
+
+def describe_composite(x: Composite) -> str:
+    """A composite value in the user's terms: a vec3f, or a tile or an array of them."""
+    t = getattr(first_leaf(x), "type", None)
+    if isinstance(t, TileType):
+        return f"a {x.kind} tile {t.shape}"
+    if isinstance(t, ArrayType) and not is_struct(x):
+        return f"a {t.ndim}-D array of {x.kind}"
+    return f"a {x.kind}"
 
 
 def is_literal(x: Any) -> bool:

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tilegrad import dtypes as dt
+from tilegrad.composite import Composite, rebuilt
 from tilegrad.diagnostics import (
     KernelSyntaxError,
     KernelZeroDivisionError,
@@ -26,6 +27,7 @@ from tilegrad.diagnostics import (
     TypeMismatch,
 )
 from tilegrad.dtypes import DType
+from tilegrad.element_types import HostValue, StructValue
 from tilegrad.frontend.lanes import LaneBuilder
 from tilegrad.frontend.scope import (
     Cell,
@@ -42,6 +44,7 @@ from tilegrad.ir.core import Value
 from tilegrad.ir.opdef import OpDef
 from tilegrad.ir.types import ArrayType, ScalarType, TileType
 from tilegrad.op import REGISTRY, constant, describe
+from tilegrad.ops import algebra
 
 #: Identifies one variable of one control flow statement through every trace of a kernel.
 Key = tuple[Any, ...]
@@ -150,7 +153,7 @@ class Values:
         if isinstance(result, Value) and isinstance(result.type, TileType):
             return self.new_tile(result)
         if isinstance(result, tuple):
-            return tuple(self.wrap(r) for r in result)
+            return rebuilt(result, [self.wrap(r) for r in result])
         return result
 
     def alias(self, result: Any, args: Iterable[Any]) -> TileRef | None:
@@ -336,6 +339,8 @@ class Values:
     def binary(self, node: ast.AST, kind: type[ast.operator], x: Any, y: Any, texts: tuple[str, ...] = ()) -> Any:
         name, symbol, fold = BINARY[kind]
         x, y = self.plain(x), self.plain(y)
+        if isinstance(x, Composite) or isinstance(y, Composite):
+            return self.composite_binary(node, kind, x, y, texts)
         if not isinstance(x, (Value, TileRef)) and not isinstance(y, (Value, TileRef)):
             return self._fold(node, fold, symbol, x, y)
         for side in (x, y):
@@ -349,6 +354,12 @@ class Values:
         if kind is ast.Pow and isinstance(y, int) and not isinstance(y, bool) and y == 2:
             return self.call_op(node, REGISTRY["mul"], (x, x), {}, texts, called="`**`")
         return self.call_op(node, REGISTRY[name], (x, y), {}, texts, called=f"`{symbol}`")
+
+    def composite_binary(self, node: ast.AST, kind: type[ast.operator], x: Any, y: Any, texts: tuple[str, ...]) -> Any:
+        raise NotImplementedError
+
+    def from_host(self, x: Any) -> Any:
+        raise NotImplementedError
 
     def _fold(self, node: ast.AST, fold: Callable[..., Any], symbol: str, *operands: Any) -> Any:
         """An operator on compile-time values: Python computes it."""
@@ -366,6 +377,11 @@ class Values:
         if kind in (ast.In, ast.NotIn):
             return self._contains(node, x, y, kind is ast.In)
         name, fold = COMPARE[kind]
+        if isinstance(x, Composite) and isinstance(y, Composite):
+            if name not in algebra.OPERATORS:
+                symbol = _SYMBOLS[name]
+                self.fail(node, f"`{symbol}` is not defined for {describe_value(x)}", kind=TypeMismatch)
+            return self.call_op(node, algebra.OPERATORS[name], (x, y), {}, texts, called=f"`{_SYMBOLS[name]}`")
         numeric = all(is_literal(v) or isinstance(v, (Value, TileRef)) for v in (x, y))
         if numeric and not (is_literal(x) and is_literal(y)):
             return self.call_op(node, REGISTRY[name], (x, y), {}, texts, called=f"`{_SYMBOLS[name]}`")
@@ -439,6 +455,8 @@ class Values:
         """A captured NumPy number as a typed constant, an enum as its number; everything else unchanged."""
         if isinstance(x, np.generic):
             return constant(x) if dt.as_dtype(x.dtype) else x
+        if isinstance(x, (HostValue, StructValue)):
+            return self.from_host(x)
         if isinstance(x, int) and type(x) not in (int, bool):
             return int(x)
         if isinstance(x, float) and type(x) is not float:
@@ -448,7 +466,7 @@ class Values:
     def known(self, x: Any) -> Any:
         """A compile-time constant for `x` (tuples inside too), or `x` itself where there is none."""
         if isinstance(x, tuple):
-            return tuple(self.known(item) for item in x)
+            return rebuilt(x, [self.known(item) for item in x]) if not isinstance(x, Composite) else x
         if isinstance(x, Value) and x.op is not None and x.op.name == "constant":
             return x.op.attrs["value"]
         if isinstance(x, np.generic):

@@ -16,8 +16,11 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from tilegrad import dtypes as dt
+from tilegrad.composite import Composite, first_leaf, map_parts
 from tilegrad.diagnostics import CompilerBug, TypeMismatch
+from tilegrad.frontend import signature
 from tilegrad.frontend.call import Calls, LocalFunction, RunTimeRange, Text
+from tilegrad.frontend.composites import ElementPlace, Place
 from tilegrad.frontend.flow import Carry
 from tilegrad.frontend.function import Capture, Function
 from tilegrad.frontend.lanes import Divergence, Divergent, LaneBuilder
@@ -33,9 +36,10 @@ from tilegrad.frontend.scope import (
     is_literal,
     is_scalar,
 )
+from tilegrad.frontend.signature import ArgumentType
 from tilegrad.frontend.values import Decisions, Key, Restart
 from tilegrad.ir.core import Block, Kernel, Value
-from tilegrad.ir.types import Type, is_varying
+from tilegrad.ir.types import is_varying
 from tilegrad.op import REGISTRY
 from tilegrad.ops import catalog as catalog  # registers every op
 from tilegrad.ops.control import build_for, build_while, finish
@@ -152,6 +156,8 @@ class Tracer(Calls):
         if isinstance(node.op, ast.Not):
             return self.negate(node, self.test(node.operand))
         x = self.plain(self.expr(node.operand))
+        if isinstance(x, Composite):
+            return self._unary_composite(node, x)
         if is_literal(x):
             return self._fold(node, _UNARY[type(node.op)], "this operator", x)
         if not isinstance(x, TileRef) and not is_scalar(x):
@@ -160,6 +166,12 @@ class Tracer(Calls):
             return x
         name = "neg" if isinstance(node.op, ast.USub) else "invert"
         return self.call_op(node, REGISTRY[name], (x,), {}, (self.text(node.operand),))
+
+    def _unary_composite(self, node: ast.UnaryOp, x: Composite) -> Any:
+        if isinstance(node.op, ast.UAdd):
+            return x
+        name = "neg" if isinstance(node.op, ast.USub) else "invert"
+        return map_parts(lambda part: self.emit(node, name, part), x)
 
     def _x_Compare(self, node: ast.Compare) -> Any:
         return self._chain(node, self.expr(node.left), node.left, list(zip(node.ops, node.comparators, strict=True)))
@@ -288,13 +300,20 @@ class Tracer(Calls):
         elif isinstance(target, (ast.Tuple, ast.List)):
             self._unpack(target, value)
         elif isinstance(target, ast.Subscript):
-            base, index = self.expr(target.value), self.expr(target.slice)
-            self.store(target, base, index, value, self._texts(target))
+            whole = self.place(target.value)
+            index = self.expr(target.slice)
+            if self.is_single(whole):
+                items = index if isinstance(index, tuple) else (index,)
+                self.write(target, self.indexed_place(target, whole, items), value)
+            else:
+                self.store(target, self.read(target.value, whole), index, value, self._texts(target))
         elif isinstance(target, ast.Attribute):
-            base = self.expr(target.value)
-            self.fail(target, f"an attribute of {describe_value(base)} cannot be assigned")
+            self.write(target, self.place(target), value)
         else:
             self._unsupported(target)
+
+    def bind(self, target: ast.Name, value: Any) -> None:
+        self._bind(target, value)
 
     def _bind(self, target: ast.Name, value: Any) -> None:
         if value is None and isinstance(self.frame.names.get(target.id), Binding):
@@ -330,18 +349,50 @@ class Tracer(Calls):
     def _s_AugAssign(self, node: ast.AugAssign) -> None:
         target, kind = node.target, type(node.op)
         if isinstance(target, ast.Subscript):
-            base, index = self.expr(target.value), self.expr(target.slice)
-            self.update(node, kind, base, index, lambda: self.expr(node.value), self._texts(target))
+            self._update_element(node, target, kind)
             return
-        old = self.lookup(target, target.id) if isinstance(target, ast.Name) else self.expr(target)
+        if isinstance(target, ast.Attribute):
+            self._update_place(node, self.place(target), kind, self.text(target))
+            return
+        old = self.lookup(target, target.id)
         if isinstance(old, TileRef):
             self._update_tile(node, kind, old)
             return
-        if not isinstance(target, ast.Name):
-            self.fail(target, f"an attribute of {describe_value(old)} cannot be assigned")
+        if isinstance(old, Composite) and isinstance(first_leaf(old), TileRef):
+            self._update_composite_tile(node, kind, old)
             return
         texts = (self.text(target), self.text(node.value))
         self._bind(target, self.binary(node, kind, old, self.expr(node.value), texts))
+
+    def _update_element(self, node: ast.AugAssign, target: ast.Subscript, kind: type[ast.operator]) -> None:
+        """`base[index] op= value`."""
+        whole = self.place(target.value)
+        index = self.expr(target.slice)
+        if self.is_single(whole):
+            items = index if isinstance(index, tuple) else (index,)
+            self._update_place(node, self.indexed_place(target, whole, items), kind, self.text(target))
+            return
+        base = self.read(target.value, whole)
+        self.update(node, kind, base, index, lambda: self.expr(node.value), self._texts(target))
+
+    def _update_place(self, node: ast.AugAssign, place: Place, kind: type[ast.operator], text: str) -> None:
+        """`place op= value`, where the place is a part of something."""
+        target = node.target
+        if isinstance(place, ElementPlace):
+            self.update(node, kind, place.base, place.items, lambda: self.expr(node.value), place.texts)
+            return
+        old = self.read(target, place)
+        if isinstance(old, TileRef):
+            self._update_tile(node, kind, old)
+            return
+        self.write(target, place, self.binary(node, kind, old, self.expr(node.value), (text, self.text(node.value))))
+
+    def _update_composite_tile(self, node: ast.AugAssign, kind: type[ast.operator], target: Composite) -> None:
+        """`t op= value` for a tile of composites."""
+        result = self.binary(node, kind, target, self.plain(self.expr(node.value)))
+        if not isinstance(result, Composite) or result.kind is not target.kind:
+            self.fail(node, f"the result is {describe_value(result)}, not {describe_value(target)}", kind=TypeMismatch)
+        map_parts(lambda old, new: self.assign_tile(node, old, new), target, result)
 
     def _update_tile(self, node: ast.AugAssign, kind: type[ast.operator], target: TileRef) -> None:
         """`t op= value` in place; `t += a @ b` accumulates inside the product."""
@@ -691,9 +742,9 @@ class Traced:
 
 
 def trace(
-    function: Function, arg_types: Sequence[Type | None], *, block_dim: int, grid_ndim: int, tiled: bool
+    function: Function, arg_types: Sequence[ArgumentType], *, block_dim: int, grid_ndim: int, tiled: bool
 ) -> Traced:
-    """Trace a kernel for arguments of the given IR types (None for an optional array that was not given)."""
+    """Trace a kernel for arguments of the given types (None for an optional array that was not given)."""
     decisions = Decisions()
     for _ in range(200):
         try:
@@ -707,14 +758,14 @@ def trace(
 
 def _trace_once(
     function: Function,
-    arg_types: Sequence[Type | None],
+    arg_types: Sequence[ArgumentType],
     decisions: Decisions,
     block_dim: int,
     grid_ndim: int,
     tiled: bool,
 ) -> Traced:
     names = [p.name for p in function.parameters]
-    given = [(n, t) for n, t in zip(names, arg_types, strict=True) if t is not None]
+    given = [leaf for n, t in zip(names, arg_types, strict=True) for leaf in signature.flat_types(n, t)]
     params = tuple(Value(t, name=n, index=i) for i, (n, t) in enumerate(given))
     block = Block(params)
     builder = LaneBuilder(block, per_lane=not tiled)
@@ -724,10 +775,11 @@ def _trace_once(
         function.source, function.name, function.local, lambda name: function.lookup(name, captures),
         function.liveness, function=function,
     )  # fmt: skip
-    by_name: dict[str, Any] = dict.fromkeys(names) | {p.name: p for p in params}
-    frame.names = {n: Binding(v, function.loc) for n, v in by_name.items()}
     tracer.frames.append(frame)
     with builder.active():
+        rest = iter(params)
+        values = [tracer.argument(t, rest) for t in arg_types]
+        frame.names = {n: Binding(v, function.loc) for n, v in zip(names, values, strict=True)}
         tracer.run_body(function.source.node, function.body)
         finish(builder, ())
     kernel = Kernel(function.name, block, block_dim, grid_ndim, tiled, function.loc)

@@ -33,6 +33,7 @@ from tilegrad.ops import (
     matrices,
     memory,
     power,
+    qr,
     reduce,
     rounding,
     scan,
@@ -45,7 +46,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     control, arithmetic, comparison, bits, cast, rounding, exponential, power, trigonometry,
     hyperbolic, error_functions,
     construction, memory, elements, components, views, indexing, indexed, gather, reduce, scan, matmul, lanes, debug,
-    matrices, triangular, cholesky, lu, determinant,
+    matrices, triangular, cholesky, lu, determinant, qr,
 )  # fmt: skip
 
 PUBLIC: dict[str, Any] = {

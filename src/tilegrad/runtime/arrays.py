@@ -8,6 +8,7 @@ Does not know how to compute: kernels do.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from tilegrad.diagnostics import KernelIndexError, LaunchError, ShapeMismatch, TypeMismatch
 from tilegrad.dtypes import SCALARS, DType, as_dtype, of_literal
+from tilegrad.element_types import CompositeType, GridType, HostValue, StructType, StructValue, as_element_type
 from tilegrad.runtime import dlpack
 
 Host = np.ndarray[Any, Any]
@@ -32,13 +34,17 @@ class Array:
     Args:
         data: The NumPy array to wrap; it is not copied.
         requires_grad: Whether tapes compute a gradient for it.
+        kind: The composite type of the elements, if they are no scalars. The grid of vectors, matrices and the like is
+            the last axes of `data`; structs lie in a structured `data`.
     """
 
     __array_priority__ = 100.0
 
-    def __init__(self, data: Host, requires_grad: bool = False) -> None:
+    def __init__(self, data: Host, requires_grad: bool = False, kind: CompositeType | None = None) -> None:
         self.data = data
-        self.dtype: DType = require_dtype(data.dtype)
+        self.kind = kind
+        self._inner: tuple[int, ...] = kind.shape if isinstance(kind, GridType) else ()
+        self.dtype: Any = require_dtype(data.dtype) if kind is None else kind
         self.base: Array | None = None  #: the array that this one is a view of
         self._requires_grad: bool | None = bool(requires_grad)
         self._grad: Array | None = None
@@ -50,20 +56,20 @@ class Array:
     @property
     def shape(self) -> tuple[int, ...]:
         shape: tuple[int, ...] = self.data.shape
-        return shape
+        return shape[: len(shape) - len(self._inner)] if self._inner else shape
 
     @property
     def ndim(self) -> int:
-        return self.data.ndim
+        return self.data.ndim - len(self._inner)
 
     @property
     def size(self) -> int:
-        return int(self.data.size)
+        return math.prod(self.shape)
 
     @property
     def strides(self) -> tuple[int, ...]:
         """Bytes from one element to the next along each axis."""
-        return self.data.strides
+        return self.data.strides[: self.ndim]
 
     @property
     def ptr(self) -> int:
@@ -89,7 +95,7 @@ class Array:
         return str(self.data)
 
     def __bool__(self) -> bool:
-        if self.size != 1:
+        if self.data.size != 1:
             raise LaunchError(
                 f"an array of {self.size} elements is neither true nor false", help="use a.numpy().any() or .all()"
             )
@@ -126,7 +132,7 @@ class Array:
         if value is None:
             self._grad = None
             return
-        grad = value if isinstance(value, Array) else Array(_host(value, self.dtype))
+        grad = value if isinstance(value, Array) else _from_data(value, self.dtype, None, None, False)
         if grad.shape != self.shape or grad.dtype is not self.dtype:
             raise ShapeMismatch(
                 f"the gradient of a {self.dtype} array {self.shape} cannot be a {grad.dtype} array {grad.shape}",
@@ -164,26 +170,58 @@ class Array:
 
     def list(self) -> list[Any]:
         """All elements in row-major order as Python numbers."""
-        flat = self.data.reshape(-1)
+        flat = self.data.reshape(-1, *self._inner)
+        if self.kind is not None:
+            return [self._element(x) for x in flat]
         return list(flat.astype(np.float32).tolist() if self.dtype.is_half else flat.tolist())
+
+    def _element(self, found: Any) -> Any:
+        """One element as a value of its own."""
+        if isinstance(self.kind, GridType):
+            return HostValue(self.kind, np.array(found))
+        return found if self.kind is None else struct_value(self.kind, found)
+
+    # parts of composite elements
+
+    @property
+    def scalars(self) -> Array:
+        """An array of vectors, matrices, ... as an array of scalars, with their grid as its last axes: a view."""
+        if not isinstance(self.kind, GridType):
+            return self
+        found = Array(self.data)
+        return self._as_view(found, lambda a: a.scalars)
+
+    def member(self, name: str) -> Array:
+        """A member of all structs of an array, as a view."""
+        if not isinstance(self.kind, StructType):
+            raise TypeMismatch(f"an array of {self.dtype} has no members")
+        part = self.kind.parts[self.kind.position(name)]
+        found = Array(self.data[name], kind=part if isinstance(part, CompositeType) else None)
+        return self._as_view(found, lambda a: a.member(name))
 
     # views
 
     def _view(self, data: Host, select: Callable[[Array], Any]) -> Array:
-        found = Array(data)
+        return self._as_view(Array(data, kind=self.kind), select)
+
+    def _as_view(self, found: Array, select: Callable[[Array], Any]) -> Array:
         found.base = self if self.base is None else self.base
         found._requires_grad, found._parent, found._select = None, self, select
         return found
 
     def __getitem__(self, key: Any) -> Any:
-        """`a[i]`, `a[1:8:2, ::-1]`, `a[..., 0]`: a view; a single element is a NumPy number."""
-        found = self.data[self._checked_key(key)]
-        return self._view(found, lambda a: a[key]) if isinstance(found, np.ndarray) else found
+        """`a[i]`, `a[1:8:2, ::-1]`, `a[..., 0]`: a view; a single element is a NumPy number, or a composite value."""
+        checked = self._checked_key(key)
+        found = self.data[checked]
+        single = len(checked) == self.ndim and not any(isinstance(k, slice) for k in checked)
+        if single or not isinstance(found, np.ndarray):
+            return self._element(found)
+        return self._view(found, lambda a: a[key])
 
     def __setitem__(self, key: Any, value: Any) -> None:
         """Write elements, rows or slices: `a[i] = 2`, `a[:, 0] = other`."""
         checked = self._checked_key(key)
-        whole = checked if any(k is Ellipsis for k in checked) else (*checked, ...)  # so that an element is a view too
+        whole = (*checked, ...)  # so that an element is a view too
         self._view(self.data[whole], _itself)._write(value, broadcast=True)
 
     def __iter__(self) -> Iterator[Any]:
@@ -200,6 +238,10 @@ class Array:
             if isinstance(item, slice) and item.step == 0:
                 raise ShapeMismatch("the step of a slice must not be 0")
         self._require_inside(items)
+        if Ellipsis in items:
+            at = items.index(Ellipsis)
+            free = self.ndim - len(items) + 1
+            items = (*items[:at], *(slice(None),) * free, *items[at + 1 :])
         return items
 
     def _require_inside(self, items: Sequence[Any]) -> None:
@@ -223,7 +265,7 @@ class Array:
         """
         wanted = _shape(shape[0] if len(shape) == 1 else shape, inferred=True)
         try:
-            data = np.reshape(self.data, wanted, copy=False)
+            data = np.reshape(self.data, (*wanted, *self._inner), copy=False)
         except ValueError:
             fits = -1 in wanted or int(np.prod(wanted)) == self.size
             reason = "its elements are not in one piece" if fits else f"it has {self.size} elements"
@@ -241,7 +283,8 @@ class Array:
         """A view with its axes permuted; all reversed without `axes`."""
         if axes is not None and sorted(a % self.ndim for a in axes) != list(range(self.ndim)):
             raise ShapeMismatch(f"axes {tuple(axes)} are not a permutation of the {self.ndim} axes of the array")
-        return self._view(self.data.transpose(axes), lambda a: a.transpose(axes))
+        order = [a % self.ndim for a in axes] if axes is not None else list(range(self.ndim))[::-1]
+        return self._view(self.data.transpose(*order, *range(self.ndim, self.data.ndim)), lambda a: a.transpose(axes))
 
     @property
     def T(self) -> Array:
@@ -250,6 +293,10 @@ class Array:
     def view(self, dtype: Any) -> Array:
         """The same memory as elements of another type of the same size."""
         kind = require_dtype(dtype)
+        if self.kind is not None:
+            raise TypeMismatch(
+                f"an array of {self.dtype} cannot be viewed as {kind}", help="a.scalars views it as an array of scalars"
+            )
         if kind.size != self.dtype.size:
             raise TypeMismatch(f"a {self.dtype} array cannot be viewed as {kind}: the element sizes differ")
         return self._view(self.data.view(kind.np), lambda a: a.view(kind))
@@ -268,7 +315,7 @@ class Array:
         """Set all elements to a value."""
         number = _number(value, self.dtype)
         self._announce(None)
-        self.data.fill(number)
+        self.data[...] = number
         return self
 
     def assign(self, source: Any) -> Self:
@@ -277,17 +324,18 @@ class Array:
         return self
 
     def _write(self, source: Any, broadcast: bool) -> None:
-        host = source.data if isinstance(source, Array) else _host(source, self.dtype)
-        fits = host.shape == self.shape or (broadcast and _broadcasts(host.shape, self.shape))
+        host = source.data if isinstance(source, Array) else _composite_host(source, self.dtype)
+        wanted = self.data.shape
+        fits = host.shape == wanted or (broadcast and _broadcasts(host.shape, wanted))
         if not fits:
-            raise ShapeMismatch(f"values of shape {host.shape} do not fit into an array of shape {self.shape}")
+            raise ShapeMismatch(f"values of shape {host.shape} do not fit into an array of shape {wanted}")
         if not np.can_cast(host.dtype, self.data.dtype, "same_kind") and host.dtype != self.data.dtype:
             raise TypeMismatch(
                 f"{host.dtype} values cannot be written to a {self.dtype} array",
                 help="convert them first: values.astype(...)",
             )
-        if isinstance(source, Array) and source.shape != self.shape:
-            source = source._view(np.broadcast_to(host, self.shape), _itself)
+        if isinstance(source, Array) and source.data.shape != wanted:
+            source = source._view(np.broadcast_to(host, wanted), _itself)
         self._announce(source if isinstance(source, Array) else None)
         self.data[...] = host
 
@@ -320,6 +368,63 @@ def require_dtype(spec: Any) -> DType:
     return found
 
 
+def require_element_type(spec: Any) -> DType | CompositeType:
+    """The element type that `spec` names, composite ones too."""
+    found = as_element_type(spec)
+    return require_dtype(spec) if found is None else found
+
+
+def _composite(t: Any) -> CompositeType | None:
+    return t if isinstance(t, CompositeType) else None
+
+
+def _scalar_of(t: Any) -> DType:
+    """The dtype of an element type's scalars."""
+    found: DType = t.dtype if isinstance(t, GridType) else t
+    return found
+
+
+def struct_value(kind: StructType | CompositeType, found: Any) -> StructValue:
+    """One element of a structured NumPy array as a struct."""
+    assert isinstance(kind, StructType)
+    made = {n: struct_value(t, found[n]) if isinstance(t, StructType) else found[n] for n, t in kind.members.items()}
+    return StructValue(kind, **made)
+
+
+def _composite_host(data: Any, t: Any) -> Host:
+    """Values of an element type as a NumPy array: the grid of vectors and the like is its last axes."""
+    if isinstance(t, StructType):
+        return _struct_host(data, t)
+    host = _host(_plain(data), _scalar_of(t))
+    if not isinstance(t, GridType) or host.shape[host.ndim - len(t.shape) :] == t.shape or host.ndim == 0:
+        return host
+    if host.ndim == 1 and host.size % t.count == 0:
+        return host.reshape(-1, *t.shape)
+    raise ShapeMismatch(
+        f"data of shape {host.shape} holds no {t}", help=f"the last axes must be {t.shape}, the grid of one element"
+    )
+
+
+def _plain(data: Any) -> Any:
+    """Nested lists of host values as nested lists of NumPy arrays."""
+    if isinstance(data, (list, tuple)):
+        return [_plain(x) for x in data]
+    return data.data if isinstance(data, HostValue) else data
+
+
+def _struct_host(data: Any, t: StructType) -> Host:
+    if isinstance(data, StructValue):
+        return np.asarray(data.numpy_value(), t.np)
+    if isinstance(data, (list, tuple)):
+        return np.array([_struct_host(x, t) for x in data], t.np)
+    host = data.data if isinstance(data, Array) else data
+    if isinstance(host, np.generic):
+        host = np.asarray(host)
+    if not isinstance(host, np.ndarray) or host.dtype.names != t.np.names:
+        raise TypeMismatch(f"{t} structs cannot be made of {type(data).__name__} data", help=f"members: {t.np.names}")
+    return host if host.dtype == t.np else host.astype(t.np)
+
+
 def _name(spec: Any) -> str:
     return str(getattr(spec, "__name__", spec))
 
@@ -337,8 +442,16 @@ def _require_device(device: Any) -> None:
         raise LaunchError(f"there is no device {str(device)!r}", help='arrays live on "cpu"')
 
 
-def _number(value: Any, dtype: DType) -> Any:
+def _number(value: Any, dtype: DType | CompositeType) -> Any:
     """`value` as one element of `dtype`."""
+    if isinstance(dtype, StructType):
+        found = _struct_host(value, dtype)
+        if found.ndim:
+            raise ShapeMismatch(f"one {dtype} is needed, not {found.size}")
+        return found[()]
+    if isinstance(dtype, GridType):
+        return dtype(value).data if np.ndim(value) else dtype.dtype.np.type(value)
+    assert isinstance(dtype, DType)
     found = _host(value, dtype)
     if found.size != 1:
         raise ShapeMismatch(f"one number is needed, not values of shape {found.shape}")
@@ -394,8 +507,10 @@ def foreign(x: Any) -> Any:
     return x
 
 
-def _allocate(shape: tuple[int, ...], dtype: DType, clear: bool = False) -> Host:
+def _allocate(shape: tuple[int, ...], dtype: DType | CompositeType, clear: bool = False) -> Host:
     """New memory, aligned for vector registers."""
+    if isinstance(dtype, GridType):
+        return _allocate((*shape, *dtype.shape), dtype.dtype, clear)
     size = dtype.size
     for n in shape:
         size *= n
@@ -447,7 +562,7 @@ def array(
     else:
         if strides is not None:
             raise LaunchError("strides= goes with ptr=", help="slice or transpose the data instead")
-        made = _from_data(data, None if dtype is None else require_dtype(dtype), shape, copy, requires_grad)
+        made = _from_data(data, None if dtype is None else require_element_type(dtype), shape, copy, requires_grad)
     if ndim is not None and made.ndim != ndim:
         raise ShapeMismatch(f"the data has {made.ndim} axes (shape {made.shape}), ndim={ndim} was asked for")
     if grad is not None:
@@ -468,27 +583,44 @@ def _at_address(data: Any, dtype: Any, shape: Any, strides: Sequence[int] | None
     return dlpack.array_at(int(ptr), sizes, require_dtype(dtype).np, steps)
 
 
-def _from_data(data: Any, dtype: DType | None, shape: Any, copy: bool | None, requires_grad: bool) -> Array:
+def _from_data(
+    data: Any, dtype: DType | CompositeType | None, shape: Any, copy: bool | None, requires_grad: bool
+) -> Array:
     if data is None:
         if shape is None:
             raise LaunchError("an array needs data, or a shape", help="tg.array([1.0, 2.0]), tg.zeros(8), ...")
         return empty(shape, float if dtype is None else dtype, requires_grad=requires_grad)
-    host = _host(data, dtype)
-    kind = dtype or require_dtype(host.dtype)
+    if dtype is None and isinstance(data, Array):
+        dtype = data.dtype
+    if dtype is None:
+        dtype = _composite_of(data)
+    host = _host(data, None) if dtype is None else _composite_host(data, dtype)
+    kind: Any = dtype or require_dtype(host.dtype)
+    inner = kind.shape if isinstance(kind, GridType) else ()
+    memory = _scalar_of(kind).np
     if copy is False:
-        _require_shared(data, host, kind)
-    fitted = _reshaped(np.atleast_1d(host), shape)
-    if not copy and fitted.dtype == kind.np:
-        return Array(fitted, requires_grad)
-    made = Array(_allocate(fitted.shape, kind), requires_grad)
+        _require_shared(data, host, kind, memory)
+    if host.ndim == len(inner):
+        host = host[None]
+    fitted = _reshaped(host, shape, inner)
+    if not copy and fitted.dtype == memory:
+        return Array(fitted, requires_grad, _composite(kind))
+    made = Array(_allocate(fitted.shape[: fitted.ndim - len(inner)], kind), requires_grad, _composite(kind))
     for tell in before_write if isinstance(data, Array) else ():
-        tell(made, data if fitted.shape == data.shape else data.reshape(fitted.shape))
+        tell(made, data if made.shape == data.shape else data.reshape(made.shape))
     made.data[...] = fitted
     return made
 
 
-def _require_shared(data: Any, host: Host, kind: DType) -> None:
-    if host.dtype != kind.np:
+def _composite_of(data: Any) -> CompositeType | None:
+    """The type of the host values in nested lists, if they are composite."""
+    while isinstance(data, (list, tuple)) and data:
+        data = data[0]
+    return data.kind if isinstance(data, (HostValue, StructValue)) else None
+
+
+def _require_shared(data: Any, host: Host, kind: Any, memory: Any) -> None:
+    if host.dtype != memory:
         raise TypeMismatch(f"{host.dtype} data cannot be seen as {kind} without a copy", help="leave out copy=False")
     if isinstance(data, (int, float, list, tuple)):
         raise TypeMismatch(
@@ -497,10 +629,10 @@ def _require_shared(data: Any, host: Host, kind: DType) -> None:
         )
 
 
-def _reshaped(host: Host, shape: Any) -> Host:
+def _reshaped(host: Host, shape: Any, inner: tuple[int, ...] = ()) -> Host:
     if shape is None:
         return host
-    wanted = _shape(shape, inferred=True)
+    wanted = (*_shape(shape, inferred=True), *inner)
     try:
         return host.reshape(wanted)
     except ValueError:
@@ -512,7 +644,8 @@ def empty(
 ) -> Array:
     """A new array whose elements are whatever lay in memory. `pinned` is accepted and has no meaning on the CPU."""
     _require_device(device)
-    return Array(_allocate(_shape(shape), require_dtype(dtype)), requires_grad)
+    t = require_element_type(dtype)
+    return Array(_allocate(_shape(shape), t), requires_grad, _composite(t))
 
 
 def zeros(
@@ -520,13 +653,16 @@ def zeros(
 ) -> Array:
     """A new array of zeros."""
     _require_device(device)
-    return Array(_allocate(_shape(shape), require_dtype(dtype), clear=True), requires_grad)
+    t = require_element_type(dtype)
+    return Array(_allocate(_shape(shape), t, clear=True), requires_grad, _composite(t))
 
 
 def ones(
     shape: Any = None, dtype: Any = float, device: Any = None, requires_grad: bool = False, pinned: bool = False
 ) -> Array:
-    """A new array of ones."""
+    """A new array of ones; every component of vectors and matrices is one."""
+    if isinstance(dtype, StructType):
+        raise TypeMismatch(f"there is no {dtype} that is one", help="use full(shape, value)")
     return full(shape, 1, dtype, device, requires_grad)
 
 
@@ -539,18 +675,20 @@ def full(
     pinned: bool = False,
 ) -> Array:
     """A new array of one value; its type is that of the value unless `dtype` says it."""
-    kind = require_dtype(_host(value, None).dtype if dtype is None else dtype)
+    own = _composite_of(value) if dtype is None else None
+    kind = own or require_element_type(_host(value, None).dtype if dtype is None else dtype)
     made = empty(shape, kind, device, requires_grad)
-    made.data.fill(_number(value, kind))
+    made.data[...] = _number(value, kind)
     return made
 
 
-def _like(src: Any, requires_grad: bool | None) -> tuple[tuple[int, ...], DType, bool]:
-    host = src.data if isinstance(src, Array) else foreign(src)
+def _like(src: Any, requires_grad: bool | None) -> tuple[tuple[int, ...], Any, bool]:
+    if isinstance(src, Array):
+        return src.shape, src.dtype, src.requires_grad if requires_grad is None else requires_grad
+    host = foreign(src)
     if not isinstance(host, np.ndarray):
         raise TypeMismatch(f"an array is needed, not {type(src).__name__}")
-    follow = isinstance(src, Array) and src.requires_grad
-    return host.shape, require_dtype(host.dtype), follow if requires_grad is None else requires_grad
+    return host.shape, require_dtype(host.dtype), bool(requires_grad)
 
 
 def empty_like(src: Any, device: Any = None, requires_grad: bool | None = None, pinned: bool = False) -> Array:

@@ -1,0 +1,273 @@
+"""Operators on composite values: what + - * / @ == mean for vectors, matrices, quaternions and transforms.
+
+Everything here is composed of ops on the parts, so it has no rules of its own, works on scalars and on tiles alike, and
+its gradients are those of the parts. Named functions are in the families beside this one (vectors, matrices, ...).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilegrad import element_types
+from tilegrad.composite import (
+    Composite,
+    is_matrix,
+    is_quaternion,
+    is_struct,
+    is_transform,
+    is_vector,
+    kind_of,
+    make_matrix,
+    make_quaternion,
+    make_transform,
+    make_vector,
+    map_parts,
+)
+from tilegrad.diagnostics import TypeMismatch
+from tilegrad.dtypes import DType
+from tilegrad.element_types import GridType, HostValue, StructType, StructValue
+from tilegrad.op import REGISTRY
+
+
+def add(x: Any, y: Any) -> Any:
+    return REGISTRY["add"](x, y)
+
+
+def sub(x: Any, y: Any) -> Any:
+    return REGISTRY["sub"](x, y)
+
+
+def mul(x: Any, y: Any) -> Any:
+    return REGISTRY["mul"](x, y)
+
+
+def div(x: Any, y: Any) -> Any:
+    return REGISTRY["div"](x, y)
+
+
+def neg(x: Any) -> Any:
+    return REGISTRY["neg"](x)
+
+
+def total(terms: Sequence[Any]) -> Any:
+    """The sum of one or more scalars or tiles."""
+    result = terms[0]
+    for term in terms[1:]:
+        result = add(result, term)
+    return result
+
+
+def inner(xs: Sequence[Any], ys: Sequence[Any]) -> Any:
+    """The sum of products of corresponding parts."""
+    return total([mul(x, y) for x, y in zip(xs, ys, strict=True)])
+
+
+def constant_like(value: float | int, dtype: DType, like: Any) -> Any:
+    """A number of `dtype` that may stand where the part `like` stands: a tile where that is a tile."""
+    t = getattr(like, "type", None)
+    if t is None:
+        return np.full(np.shape(like), value, dtype.np)[()]
+    shape = getattr(t, "shape", None)
+    number = dtype(value)
+    return number if shape is None else REGISTRY["tile_full"](number, shape=shape)
+
+
+def mismatch(symbol: str, x: Any, y: Any, help: str = "") -> TypeMismatch:
+    """The error for operands that do not go together."""
+    names = [str(kind_of(v) or type(v).__name__) for v in (x, y)]
+    return TypeMismatch(f"`{symbol}` is not defined for {names[0]} and {names[1]}", help=help)
+
+
+def require_grid(what: str, x: Any, *tests: Callable[[Any], bool]) -> Composite:
+    """`x` as a composite that passes one of the tests. Raises TypeMismatch."""
+    if not any(test(x) for test in tests):
+        wanted = " or ".join("a " + test.__name__.removeprefix("is_") for test in tests)
+        raise TypeMismatch(f"{what} takes {wanted}, not {kind_of(x) or type(x).__name__}")
+    found: Composite = x
+    return found
+
+
+# --- products ---------------------------------------------------------------------------------------------------------
+
+
+def scaled(x: Composite, factor: Any) -> Composite:
+    """Every part times a scalar."""
+    return map_parts(lambda part: mul(part, factor), x)
+
+
+def matrix_product(x: Composite, y: Composite) -> Composite:
+    _require_inner(x, y, x.grid.shape[1], y.grid.shape[0])
+    return make_matrix([[inner(r, c) for c in y.columns] for r in x.rows], x.grid.dtype)
+
+
+def matrix_vector(x: Composite, y: Composite) -> Composite:
+    _require_inner(x, y, x.grid.shape[1], len(y))
+    return make_vector([inner(r, y) for r in x.rows], x.grid.dtype)
+
+
+def vector_matrix(x: Composite, y: Composite) -> Composite:
+    _require_inner(x, y, len(x), y.grid.shape[0])
+    return make_vector([inner(x, c) for c in y.columns], x.grid.dtype)
+
+
+def _require_inner(x: Composite, y: Composite, m: int, n: int) -> None:
+    if x.grid.dtype is not y.grid.dtype or m != n:
+        reason = "the element types differ" if m == n else "the inner extents differ"
+        raise mismatch("*", x, y, f"{reason}: {m} and {n}" if m != n else reason)
+
+
+def quaternion_product(a: Composite, b: Composite) -> Composite:
+    """Hamilton's product."""
+    _require_inner(a, b, 4, 4)
+    (x, y, z, w), (p, q, r, s) = a, b
+    parts = [
+        sub(total([mul(w, p), mul(x, s), mul(y, r)]), mul(z, q)),
+        sub(total([mul(w, q), mul(y, s), mul(z, p)]), mul(x, r)),
+        sub(total([mul(w, r), mul(z, s), mul(x, q)]), mul(y, p)),
+        sub(mul(w, s), total([mul(x, p), mul(y, q), mul(z, r)])),
+    ]
+    return make_quaternion(parts, a.grid.dtype)
+
+
+def cross_parts(a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
+    """The parts of a cross product of three parts each."""
+    (x, y, z), (p, q, r) = a, b
+    return [sub(mul(y, r), mul(z, q)), sub(mul(z, p), mul(x, r)), sub(mul(x, q), mul(y, p))]
+
+
+def rotated_parts(q: Composite, v: Sequence[Any]) -> list[Any]:
+    """The parts of a vector rotated by a unit quaternion: v + 2 w (u x v) + 2 u x (u x v)."""
+    u, w = q[:3], q[3]
+    t = [mul(c, 2) for c in cross_parts(u, v)]
+    return [add(a, add(mul(w, b), c)) for a, b, c in zip(v, t, cross_parts(u, t), strict=True)]
+
+
+def transform_product(a: Composite, b: Composite) -> Composite:
+    """The motion b followed by a."""
+    _require_inner(a, b, 7, 7)
+    p, q = split(a)
+    o, r = split(b)
+    moved = [add(x, y) for x, y in zip(p, rotated_parts(q, o), strict=True)]
+    return make_transform(moved, quaternion_product(q, r), a.grid.dtype)
+
+
+def split(t: Composite) -> tuple[Composite, Composite]:
+    """Translation and rotation of a transform."""
+    d = t.grid.dtype
+    return make_vector(t[:3], d), make_quaternion(t[3:], d)
+
+
+def product(x: Any, y: Any) -> Any:
+    """`x * y`: matrix products, products of quaternions and transforms, and scaling by a scalar."""
+    if is_struct(x) or is_struct(y):
+        raise mismatch("*", x, y)
+    if not isinstance(x, Composite):
+        return scaled(y, x)
+    if not isinstance(y, Composite):
+        return scaled(x, y)
+    if is_vector(x) and is_vector(y):
+        raise mismatch("*", x, y, "write dot(a, b), cross(a, b), outer(a, b), or cw_mul(a, b) part by part")
+    for left, right, rule in _PRODUCTS:
+        if left(x) and right(y):
+            return rule(x, y)
+    raise mismatch("*", x, y)
+
+
+_PRODUCTS: tuple[tuple[Any, Any, Callable[[Any, Any], Composite]], ...] = (
+    (is_matrix, is_matrix, matrix_product), (is_matrix, is_vector, matrix_vector),
+    (is_vector, is_matrix, vector_matrix), (is_quaternion, is_quaternion, quaternion_product),
+    (is_transform, is_transform, transform_product),
+)  # fmt: skip
+
+
+def matmul(x: Any, y: Any) -> Any:
+    """`x @ y` of vectors and matrices."""
+    if is_vector(x) and is_vector(y):
+        _require_inner(x, y, len(x), len(y))
+        return inner(x, y)
+    if (is_matrix(x) or is_vector(x)) and (is_matrix(y) or is_vector(y)):
+        return product(x, y)
+    raise mismatch("@", x, y)
+
+
+def quotient(x: Any, y: Any) -> Any:
+    """`x / y`: every part divided by a scalar."""
+    if isinstance(x, Composite) and not isinstance(y, Composite) and not is_struct(x):
+        return map_parts(lambda part: div(part, y), x)
+    if isinstance(y, Composite) and not isinstance(x, Composite) and not is_struct(y):
+        return map_parts(lambda part: div(x, part), y)
+    raise mismatch("/", x, y, "divide by a scalar, or part by part with cw_div(a, b)")
+
+
+def same_types(symbol: str, op: str) -> Callable[[Any, Any], Composite]:
+    """An operator that works part by part on two values of one type."""
+
+    def rule(x: Any, y: Any) -> Composite:
+        if not isinstance(x, Composite) or not isinstance(y, Composite) or x.kind is not y.kind:
+            raise mismatch(symbol, x, y, "both sides must be of one type")
+        return map_parts(lambda a, b: REGISTRY[op](a, b), x, y)
+
+    return rule
+
+
+def equal(x: Any, y: Any) -> Any:
+    """`x == y`: whether all parts are equal."""
+    if not isinstance(x, Composite) or not isinstance(y, Composite) or x.kind is not y.kind:
+        raise mismatch("==", x, y, "both sides must be of one type")
+    return _all([equal(a, b) if isinstance(a, Composite) else REGISTRY["eq"](a, b) for a, b in zip(x, y, strict=True)])
+
+
+def _all(bools: Sequence[Any]) -> Any:
+    result = bools[0]
+    for b in bools[1:]:
+        result = REGISTRY["bit_and"](result, b)
+    return result
+
+
+#: what an op of the IR, or an operator, means when an operand is composite
+OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "add": same_types("+", "add"), "sub": same_types("-", "sub"), "mul": product, "div": quotient,
+    "tile_matmul": matmul, "eq": equal, "ne": lambda x, y: REGISTRY["invert"](equal(x, y)),
+    "bit_and": same_types("&", "bit_and"), "bit_or": same_types("|", "bit_or"), "bit_xor": same_types("^", "bit_xor"),
+    "mod": same_types("%", "mod"),
+}  # fmt: skip
+
+
+# --- values outside of kernels ----------------------------------------------------------------------------------------
+
+
+def from_host(x: Any) -> Any:
+    """A value from outside of kernels taken apart; anything else unchanged."""
+    if isinstance(x, HostValue):
+        return Composite(x.kind, x.data.ravel())
+    if isinstance(x, StructValue):
+        return Composite(x.kind, [from_host(getattr(x, name)) for name in x.kind.members])
+    return x
+
+
+def to_host(x: Any) -> Any:
+    """A composite of NumPy numbers put together again; anything else unchanged."""
+    if not isinstance(x, Composite):
+        return x
+    if isinstance(x.kind, GridType):
+        return HostValue(x.kind, np.array(x, x.kind.dtype.np).reshape(x.kind.shape))
+    assert isinstance(x.kind, StructType)
+    return StructValue(x.kind, *map(to_host, x))
+
+
+_SYMBOLS = {"+": "add", "-": "sub", "*": "mul", "/": "div", "@": "tile_matmul"}
+
+
+def _host_operator(symbol: str, x: Any, y: Any) -> Any:
+    a, b = from_host(x), from_host(y)
+    if not isinstance(a, Composite):
+        a = b.grid.dtype(a)
+    elif not isinstance(b, Composite):
+        b = a.grid.dtype(b)
+    return to_host(OPERATORS[_SYMBOLS[symbol]](a, b))
+
+
+element_types.OPERATOR.append(_host_operator)
