@@ -6,6 +6,7 @@ Does not choose what is fused (see `schedule.groups`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 
 from tilegrad import dtypes as dt
@@ -264,7 +265,31 @@ class _FoldNest:
             with self.lowering.scope():
                 return self._loops(rest, {**at, axis: Coord(i)}, list(regs), body)
 
-        return self.e.loop(0, self.shape[axis], 1, accs, turn)
+        n = self.shape[axis]
+        chunk = self._chunk(n, math.prod(self.shape[k] for k in rest)) if accs else n
+        return self.e.loop(0, n, 1, accs, turn) if chunk >= n else self._in_chunks(n, chunk, accs, turn)
+
+    def _chunk(self, n: int, inner: int) -> int:
+        """How many of `n` turns, of `inner` additions each, to add up before the sum is put aside.
+
+        About as many additions are made in a chunk as there are chunks, so that the error hardly grows with the extent.
+        """
+        if not any(f.pairwise for f in self.folds):
+            return n
+        return max(1, max(CHUNK, math.isqrt(n * inner)) // inner)
+
+    def _in_chunks(self, n: int, chunk: int, accs: list[Reg], turn: Callable[..., Sequence[Reg]]) -> Sequence[Reg]:
+        """A loop of `n` turns whose accumulators start afresh with every chunk."""
+        e, sets = self.e, len(self._unflat(accs))
+
+        def one(i: Reg, *regs: Reg) -> Sequence[Reg]:
+            fresh = self._flat([self._start() for _ in range(sets)])
+            end = e.minimum(e.add(i, e.const(chunk, dt.int64)), e.const(n, dt.int64))
+            part = e.loop(i, end, 1, fresh, turn)
+            merged = [self._merge(a, b) for a, b in zip(self._unflat(list(regs)), self._unflat(part), strict=True)]
+            return self._flat(merged)
+
+        return e.loop(0, n, chunk, accs, one)
 
     def _index(self, at: dict[int, Coord]) -> Index:
         return tuple(at[k] for k in range(len(self.shape)))

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tilegrad import dtypes as dt
+from tilegrad.composite import kind_of, of_leaves
 from tilegrad.diagnostics import TypeMismatch
 from tilegrad.dtypes import DType
 from tilegrad.emit import Emitter, Fold, Reg
@@ -24,6 +25,7 @@ from tilegrad.op import (
     Sample,
     Tile,
     adjoint,
+    describe,
     infer,
     lower,
     op,
@@ -31,9 +33,22 @@ from tilegrad.op import (
     spelled,
     unwrap,
 )  # fmt: skip
-from tilegrad.ops.indexing import tile_slice, zeros_like
+from tilegrad.ops.indexing import zeros_like
+from tilegrad.ops.operators import (
+    Combine,
+    Leaves,
+    OfPresent,
+    as_combine,
+    builtin_name,
+    of_present,
+    part,
+    parts,
+    require_elements,
+    with_part,
+)
+from tilegrad.ops.running import scan
 from tilegrad.ops.shapes import require_axes, require_tile
-from tilegrad.ops.views import shape_of, tile_broadcast, tile_reshape
+from tilegrad.ops.views import shape_of, tile_broadcast, tile_reshape, tile_transpose
 
 Accs = tuple[Any, ...]
 
@@ -53,6 +68,17 @@ def _spread(x: Any, t: Any, axes: tuple[int, ...]) -> Any:
     """A reduced tile (or its cotangent) back at the shape of the operand."""
     shape = shape_of(t)
     return tile_broadcast(tile_reshape(x, shape=reduced_shape(shape, axes, True)), shape=shape)
+
+
+def _rows(t: Any, axes: tuple[int, ...]) -> Any:
+    """The elements over `axes` as the last axis, in row-major order; the other axes before it."""
+    kept = [k for k in range(np.ndim(t)) if k not in axes]
+    return np.transpose(t, (*kept, *axes)).reshape(*(np.shape(t)[k] for k in kept), -1)
+
+
+def _carrier(dtype: DType) -> DType:
+    """The dtype in which sums and products are carried."""
+    return dt.float64 if dtype is dt.float32 else dt.accumulator(dtype)
 
 
 _LARGER: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
@@ -91,8 +117,14 @@ def _axes_call(definition: OpDef) -> Callable[..., Any]:
 def tile_sum(t: Tile, *, axes: tuple[int, ...], keepdims: bool = False) -> Tile:
     """The sum of a tile over `axis` (an int, a tuple, or None for all).
 
-    Returns: a tile without those axes (with extent 1 there if `keepdims`); (1,) when nothing is left. bool, int8 and
-    int16 give int32 (unsigned: uint32).
+    Args:
+        a: tile of any element type.
+        axis: which axes go, negative ones counted from the end.
+        keepdims: leave them with extent 1.
+
+    Returns: a tile without those axes; (1,) when nothing is left. bool, int8 and int16 give int32 (unsigned: uint32);
+        float16 and bfloat16 are added in float32 and rounded once. The error of floats does not grow with the extent.
+    Raises: TypeMismatch if `a` is no tile, ShapeMismatch if an axis is out of range or named twice.
     Gradient: the cotangent, repeated along the summed axes.
 
     Example:
@@ -106,9 +138,8 @@ def tile_sum(t: Tile, *, axes: tuple[int, ...], keepdims: bool = False) -> Tile:
         [3.0, 12.0]
     """
     dtype = dt.of_array(t)
-    carrier = np.float64 if dtype.is_float and not dtype.is_half else dt.accumulator(dtype).np
-    total = np.sum(np.asarray(t).astype(carrier), axis=axes, dtype=carrier)
-    return _shaped(np.asarray(total).astype(dt.sum_dtype(dtype).np), t, axes, keepdims)
+    wide = np.ascontiguousarray(_rows(t, axes).astype(_carrier(dtype).np))  # rows, which NumPy adds pairwise
+    return _shaped(np.sum(wide, axis=-1, dtype=wide.dtype).astype(dt.sum_dtype(dtype).np), t, axes, keepdims)
 
 
 @infer(tile_sum)
@@ -123,14 +154,13 @@ def _tile_sum_adjoint(ct: Any, out: Any, t: Any, *, axes: tuple[int, ...], keepd
 
 @lower(tile_sum)
 def _tile_sum_lower(e: Emitter, t: TileType, *, axes: tuple[int, ...], keepdims: bool = False) -> Fold:
-    carrier = dt.float64 if t.dtype is dt.float32 else dt.accumulator(t.dtype)
-    result = dt.sum_dtype(t.dtype)
+    carrier, result = _carrier(t.dtype), dt.sum_dtype(t.dtype)
     return Fold(
         (carrier,), (0,),
         lambda accs, x, position: (e.add(accs[0], e.cast(x, carrier)),),
         lambda a, b: (e.add(a[0], b[0]),),
         lambda accs: e.cast(accs[0], result),
-        pairwise=carrier.is_float,
+        pairwise=t.dtype.is_float and t.dtype is not dt.float32,  # float64 carries float32 well enough
     )  # fmt: skip
 
 
@@ -138,8 +168,20 @@ samples(tile_sum)(_samples(dt.SCALARS))
 spelled(tile_sum)(_axes_call(tile_sum))
 
 
-def tile_prod(a: Any, axis: Any = None) -> Any:
-    """The product of a tile over all elements, or along one axis.
+@op(cls="fold", cooperative=True)
+def tile_prod(t: Tile, *, axes: tuple[int, ...], keepdims: bool = False) -> Tile:
+    """The product of a tile over `axis` (an int, a tuple, or None for all).
+
+    Args:
+        a: tile of any element type.
+        axis: which axes go, negative ones counted from the end.
+        keepdims: leave them with extent 1.
+
+    Returns: a tile without those axes; (1,) when nothing is left. bool, int8 and int16 give int32 (unsigned: uint32);
+        float16 and bfloat16 are multiplied in float32, float32 in float64, and rounded once.
+    Raises: TypeMismatch if `a` is no tile, ShapeMismatch if an axis is out of range or named twice.
+    Gradient: the cotangent times the product of all other elements, from running products of both directions; so it is
+        right with zeros among the elements too.
 
     Example:
         >>> import numpy as np, tilegrad as tg
@@ -151,7 +193,53 @@ def tile_prod(a: Any, axis: Any = None) -> Any:
         >>> y.tolist()
         [24.0]
     """
-    return tile_reduce(REGISTRY["mul"], a, axis)
+    dtype = dt.of_array(t)
+    wide = _carrier(dtype).np
+    return _shaped(np.prod(_rows(t, axes).astype(wide), axis=-1, dtype=wide).astype(dt.sum_dtype(dtype).np), t, axes,
+                   keepdims)  # fmt: skip
+
+
+@infer(tile_prod)
+def _tile_prod_infer(t: TileType, *, axes: tuple[int, ...], keepdims: bool = False) -> Type:
+    return TileType(dt.sum_dtype(t.dtype), reduced_shape(t.shape, axes, keepdims))
+
+
+@adjoint(tile_prod)
+def _tile_prod_adjoint(ct: Any, out: Any, t: Any, *, axes: tuple[int, ...], keepdims: bool = False) -> Any:
+    shape = shape_of(t)
+    kept = tuple(k for k in range(len(shape)) if k not in axes)
+    order = (*kept, *axes)
+    turned = tile_transpose(t, axes=order)
+    rows = tile_reshape(turned, shape=(*(shape[k] for k in kept), math.prod(shape[k] for k in axes)))
+    before, after = (scan(rows, combine="mul", axis=len(kept), reverse=r, exclusive=True) for r in (False, True))
+    others = tile_reshape(REGISTRY["mul"](before, after), shape=tuple(shape[k] for k in order))
+    others = tile_transpose(others, axes=tuple(order.index(k) for k in range(len(shape))))
+    return (REGISTRY["chain"](_spread(ct, t, axes), others),)
+
+
+@lower(tile_prod)
+def _tile_prod_lower(e: Emitter, t: TileType, *, axes: tuple[int, ...], keepdims: bool = False) -> Fold:
+    carrier, result = _carrier(t.dtype), dt.sum_dtype(t.dtype)
+    return Fold(
+        (carrier,), (1.0 if carrier.is_float else 1,),
+        lambda accs, x, position: (e.mul(accs[0], e.cast(x, carrier)),),
+        lambda a, b: (e.mul(a[0], b[0]),),
+        lambda accs: e.cast(accs[0], result),
+    )  # fmt: skip
+
+
+@samples(tile_prod)
+def _tile_prod_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    for axes, keepdims in (((1,), True), ((0, 1), False), ((0,), False)):
+        yield Sample((rng.permutation(15).reshape(5, 3) / 7.0 - 1.0,), {"axes": axes, "keepdims": keepdims})
+    yield Sample((rng.uniform(0.5, 1.5, (2, 3, 2, 2, 1, 2, 2, 3)),), {"axes": (1, 3, 7)})
+    for d in dt.SCALARS:
+        for axes in ((0, 1), (0,), (1,)):
+            yield Sample((rng.integers(0, 3, (5, 7)).astype(d.np),), {"axes": axes})
+        yield Sample((rng.uniform(1, 2, (3, 37)).astype(d.np) if d.is_float else np.ones(40, d.np),), {"axes": (0,)})
+
+
+spelled(tile_prod)(_axes_call(tile_prod))
 
 
 # --- min, max, argmin, argmax ---------------------------------------------------------------------------------------
@@ -169,9 +257,16 @@ def _extremum(name: str, better: str) -> OpDef:
 
     extremum.__doc__ = f"""The {name}imum of a tile over `axis` (an int, a tuple, or None for all).
 
-    NaN counts as missing, so the result is NaN only if all elements are; `propagate_nan=True` gives NumPy's rule.
-    Returns: a tile of the same dtype without those axes (extent 1 there if `keepdims`); (1,) when nothing is left.
-    Gradient: to the first of the elements that attain it.
+    Args:
+        a: tile of any element type.
+        axis: which axes go, negative ones counted from the end.
+        keepdims: leave them with extent 1.
+        propagate_nan: any NaN makes the result NaN, as in NumPy; otherwise NaN counts as missing, and the result is
+            NaN only if all elements are.
+
+    Returns: a tile of the same dtype without those axes; (1,) when nothing is left.
+    Raises: TypeMismatch if `a` is no tile, ShapeMismatch if an axis is out of range or named twice.
+    Gradient: to the first of the elements that attain it; the others get 0.
 
     Example:
         >>> import numpy as np, tilegrad as tg
@@ -244,16 +339,15 @@ def _arg(name: str) -> OpDef:
     """Define tile_argmin or tile_argmax."""
 
     @op(f"tile_arg{name}", cls="fold", cooperative=True, no_gradient="the result is an index")
-    def arg(t: Tile, *, axes: tuple[int, ...], propagate_nan: bool = False) -> Tile:
-        kept = [k for k in range(np.ndim(t)) if k not in axes]
-        rows = np.transpose(t, (*kept, *axes)).reshape(*(t.shape[k] for k in kept), -1)
+    def arg(t: Tile, *, axes: tuple[int, ...], keepdims: bool = False, propagate_nan: bool = False) -> Tile:
+        rows = _rows(t, axes)
         missing = np.not_equal(rows, rows)
         values = np.asarray(rows).astype(np.float64) if dt.of_array(t).is_half else np.asarray(rows)
         if propagate_nan and missing.any():
             found = np.where(missing.any(-1), missing.argmax(-1), _nan_arg(values, missing, name))
         else:
             found = _nan_arg(values, missing, name)
-        return _shaped(found.astype(np.int32), t, axes, False)
+        return _shaped(found.astype(np.int32), t, axes, keepdims)
 
     arg.__doc__ = f"""The index of the {name}imum: int32, row-major over the reduced axes; the lowest one on ties.
 
@@ -272,19 +366,22 @@ def _arg(name: str) -> OpDef:
     """
 
     @infer(arg)
-    def _infer(t: TileType, *, axes: tuple[int, ...], propagate_nan: bool = False) -> Type:
-        return TileType(dt.int32, reduced_shape(t.shape, axes, False))
+    def _infer(t: TileType, *, axes: tuple[int, ...], keepdims: bool = False, propagate_nan: bool = False) -> Type:
+        return TileType(dt.int32, reduced_shape(t.shape, axes, keepdims))
 
     @lower(arg)
-    def _lower(e: Emitter, t: TileType, *, axes: tuple[int, ...], propagate_nan: bool = False) -> Fold:
+    def _lower(
+        e: Emitter, t: TileType, *, axes: tuple[int, ...], keepdims: bool = False, propagate_nan: bool = False
+    ) -> Fold:
         return _arg_fold(e, t, "lt" if name == "min" else "gt", propagate_nan)
 
-    samples(arg)(lambda rng: (Sample(s.args, {"axes": s.attrs["axes"]}) for s in _samples(dt.SCALARS)(rng)))
+    samples(arg)(_samples(dt.SCALARS))
 
     @spelled(arg)
-    def _call(a: Any, axis: Any = None, propagate_nan: bool = False) -> Any:
+    def _call(a: Any, axis: Any = None, keepdims: bool = False, propagate_nan: bool = False) -> Any:
         ndim = require_tile(f"tile_arg{name}", "a", a).ndim
-        return arg(a, axes=require_axes(f"tile_arg{name}", axis, ndim), propagate_nan=bool(propagate_nan))
+        axes = require_axes(f"tile_arg{name}", axis, ndim)
+        return arg(a, axes=axes, keepdims=bool(keepdims), propagate_nan=bool(propagate_nan))
 
     return arg
 
@@ -339,15 +436,23 @@ tile_argmax = _arg("max")
 # --- any operator ---------------------------------------------------------------------------------------------------
 
 
-def tile_reduce(op: Any, a: Any, axis: Any = None) -> Any:
-    """Reduce a tile with an associative and commutative operator: a builtin such as `tg.mul`, or a function of two.
+#: builtins whose reduction is an op of its own
+FOLDS = {"add": tile_sum, "mul": tile_prod, "minimum": tile_min, "maximum": tile_max}
+
+
+def tile_reduce(op: Any, a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """Reduce a tile with an associative operator: a builtin such as `tg.mul`, or a function of two elements.
 
     Args:
-        op: called on pairs of elements; its result must have the tile's dtype.
-        a: tile.
-        axis: an int, or None for the whole tile.
+        op: called on neighbours, the earlier one first, so it need not be commutative; its result must have the tile's
+            element type.
+        a: tile of any element type; its elements may be vectors, matrices or structs.
+        axis: an int, a tuple, or None for the whole tile in row-major order.
+        keepdims: leave the reduced axes with extent 1.
 
-    Returns: a tile without that axis; (1,) when nothing is left.
+    Returns: a tile of the same element type without those axes; (1,) when nothing is left. Small integers wrap.
+    Raises: TypeMismatch if the operator is no function or changes the element type, ShapeMismatch if an axis is out of
+        range or named twice.
     Gradient: that of the operator, through a tree of pairs.
 
     Example:
@@ -360,46 +465,96 @@ def tile_reduce(op: Any, a: Any, axis: Any = None) -> Any:
         >>> y.tolist()
         [24.0]
     """
-    kind = require_tile("tile_reduce", "a", a)
-    if not callable(op):
-        raise TypeMismatch(
-            f"tile_reduce: the operator must be a builtin or a function of two elements, it is {op!r}",
-            help="for example tile_reduce(tg.mul, t) or tile_reduce(lambda x, y: x * y, t)",
-        )
-    axes = require_axes("tile_reduce", axis, kind.ndim)
-    folds = {"add": tile_sum, "minimum": tile_min, "maximum": tile_max}
-    known = folds.get(getattr(op, "name", ""))
-    if known is not None and (known is not tile_sum or dt.sum_dtype(kind.dtype) is kind.dtype):
-        return known(unwrap(a), axes=axes, keepdims=False)
-    t = unwrap(a)
-    if len(axes) == kind.ndim:
-        t, axes = tile_reshape(t, shape=(kind.size,)), (0,)
-    for k in reversed(axes):
-        t = _halve(op, t, k)
-    return tile_reshape(t, shape=reduced_shape(shape_of(t), axes, False))
+    elements = require_elements("tile_reduce", "a", a)
+    present: Leaves = (op.present,) if isinstance(op, OfPresent) else ()
+    function = op.operator if isinstance(op, OfPresent) else op
+    combine = as_combine("tile_reduce", function, a)
+    shape, dtype = shape_of(elements[0]), elements[0].type.dtype
+    axes = require_axes("tile_reduce", axis, len(shape))
+    fold = None if present else FOLDS.get(builtin_name(function, a))
+    if fold is not None and (dtype.kind != "b" or fold in (tile_min, tile_max)):
+        result = unwrap(fold(elements[0], axes=axes, keepdims=bool(keepdims)))
+        return result if result.type.dtype is dtype else REGISTRY["astype"](result, dtype=dtype)
+    made = _paired(of_present(combine) if present else combine, (*elements, *present), axes)
+    left = tuple(tile_reshape(t, shape=reduced_shape(shape, axes, bool(keepdims))) for t in made)
+    return of_leaves(kind_of(a), iter(left))
 
 
-def _halve(op: Any, t: Any, axis: int) -> Any:
-    """Combine the first half with the second until one is left along `axis`."""
-    while (n := shape_of(t)[axis]) > 1:
-        half = n // 2
-        combined = unwrap(op(_part(t, axis, 0, half), _part(t, axis, half, half)))
-        if combined.type.dtype is not t.type.dtype:
-            raise TypeMismatch(f"tile_reduce: the operator turns {t.type.dtype} into {combined.type.dtype}")
-        if n % 2:
-            rest = _part(t, axis, n - 1, 1)
-            first = unwrap(op(_part(combined, axis, 0, 1), rest))
-            starts = (0,) * len(shape_of(t))
-            combined = REGISTRY["tile_insert"](combined, first, *starts, steps=(1,) * len(starts))
-        t = combined
-    return t
+def _paired(combine: Combine, x: Leaves, axes: tuple[int, ...]) -> Leaves:
+    """Combine neighbours until one element is left along every axis."""
+    shape = shape_of(x[0])
+    if len(axes) == len(shape):
+        x, axes = tuple(tile_reshape(t, shape=(math.prod(shape),)) for t in x), (0,)
+    for axis in reversed(axes):
+        while (n := shape_of(x[0])[axis]) > 1:
+            made = combine(parts(x, axis, 0, n // 2, step=2), parts(x, axis, 1, n // 2, step=2))
+            x = (
+                tuple(_joined(m, part(t, axis, n - 1, 1), axis) for m, t in zip(made, x, strict=True))
+                if n % 2
+                else made
+            )
+    return x
 
 
-def _part(t: Any, axis: int, first: int, size: int) -> Any:
+def _joined(t: Any, last: Any, axis: int) -> Any:
+    """Two tiles one behind the other along an axis."""
     shape = shape_of(t)
-    starts = tuple(first if k == axis else 0 for k in range(len(shape)))
-    sizes = tuple(size if k == axis else n for k, n in enumerate(shape))
-    return tile_slice(t, *starts, sizes=sizes, steps=(1,) * len(shape))
+    longer = tuple(n + 1 if k == axis else n for k, n in enumerate(shape))
+    empty = REGISTRY["tile_full"](t.type.dtype(0), shape=longer)
+    return with_part(with_part(empty, t, axis, 0), last, axis, shape[axis])
+
+
+def tile_all(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """Whether all elements hold, over `axis` (an int, a tuple, or None for all).
+
+    Args:
+        a: tile of bools.
+        axis, keepdims: as for `tile_sum`.
+
+    Returns: a bool tile without those axes; (1,) when nothing is left.
+    Raises: TypeMismatch if `a` is no tile of bools.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> @tg.kernel
+        ... def example(x: tg.array1d[float], y: tg.array1d[tg.bool]):
+        ...     tg.tile_store(y, tg.tile_all(tg.tile_load(x, shape=4) > 0.0))
+        >>> x, y = np.arange(4, dtype=np.float32), np.ones(1, np.bool_)
+        >>> tg.launch_tiled(example, dim=1, inputs=[x, y])
+        >>> y.tolist()
+        [False]
+    """
+    return _of_bools("tile_all", tile_min, a, axis, keepdims)
+
+
+def tile_any(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """Whether any element holds, over `axis` (an int, a tuple, or None for all).
+
+    Args:
+        a: tile of bools.
+        axis, keepdims: as for `tile_sum`.
+
+    Returns: a bool tile without those axes; (1,) when nothing is left.
+    Raises: TypeMismatch if `a` is no tile of bools.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> @tg.kernel
+        ... def example(x: tg.array1d[float], y: tg.array1d[tg.bool]):
+        ...     tg.tile_store(y, tg.tile_any(tg.tile_load(x, shape=4) > 2.5))
+        >>> x, y = np.arange(4, dtype=np.float32), np.zeros(1, np.bool_)
+        >>> tg.launch_tiled(example, dim=1, inputs=[x, y])
+        >>> y.tolist()
+        [True]
+    """
+    return _of_bools("tile_any", tile_max, a, axis, keepdims)
+
+
+def _of_bools(what: str, fold: OpDef, a: Any, axis: Any, keepdims: Any) -> Any:
+    t = require_tile(what, "a", a)
+    if t.dtype.kind != "b":
+        raise TypeMismatch(f"{what}: the tile must hold bools, it is {describe(t)}", help="compare first: t != 0")
+    return fold(unwrap(a), axes=require_axes(what, axis, t.ndim), keepdims=bool(keepdims))
 
 
 PUBLIC = {
@@ -410,4 +565,6 @@ PUBLIC = {
     "tile_argmin": tile_argmin,
     "tile_argmax": tile_argmax,
     "tile_reduce": tile_reduce,
+    "tile_all": tile_all,
+    "tile_any": tile_any,
 }
