@@ -20,6 +20,7 @@ from tilegrad.ops import (
     control,
     debug,
     determinant,
+    eigen,
     elements,
     error_functions,
     exponential,
@@ -34,6 +35,7 @@ from tilegrad.ops import (
     memory,
     power,
     qr,
+    random,
     reduce,
     rounding,
     scan,
@@ -45,8 +47,9 @@ from tilegrad.ops import (
 FAMILIES: tuple[ModuleType, ...] = (
     control, arithmetic, comparison, bits, cast, rounding, exponential, power, trigonometry,
     hyperbolic, error_functions,
-    construction, memory, elements, components, views, indexing, indexed, gather, reduce, scan, matmul, lanes, debug,
-    matrices, triangular, cholesky, lu, determinant, qr,
+    construction, random, memory, elements, components, views, indexing, indexed, gather, reduce, scan, matmul, lanes,
+    debug,
+    matrices, triangular, cholesky, lu, determinant, qr, eigen,
 )  # fmt: skip
 
 PUBLIC: dict[str, Any] = {
