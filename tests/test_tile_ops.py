@@ -279,7 +279,7 @@ WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any], type[TilegradError], str
     ("tile_matmul", (TILE, TileType(dt.float64, (6, 2))), {}, TypeMismatch, "float32 and float64"),
     ("tile_matmul", (TileType(dt.bool_, (2, 2)),) * 2, {}, TypeMismatch, "not defined for bool"),
     ("tile_matmul", (TILE, TileType(dt.float32, (6,))), {}, ShapeMismatch, "must have 2 dimensions"),
-    ("tile_matmul_add", (TILE, TileType(dt.float32, (6, 2)), TILE), {}, ShapeMismatch, "`out` a float32 tile (4, 6)"),
+    ("tile_matmul_add", (TILE, TileType(dt.float32, (6, 2)), TILE), {}, ShapeMismatch, "`out` is a float32 tile (4, 6)"),
     ("untile", (TILE,), {}, ShapeMismatch, "must have 1 dimension"),
 ]  # fmt: skip
 

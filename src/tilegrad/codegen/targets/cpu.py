@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilegrad import dtypes as dt
 from tilegrad.codegen.memory import MemoryEmitter
 from tilegrad.codegen.registers import Target
-from tilegrad.codegen.targets.cpu_matmul import emit_matmul
+from tilegrad.codegen.targets.cpu_matmul import each_product, emit_matmul
 from tilegrad.dtypes import DType
 from tilegrad.emit import Buffer, Coord, Index, Reg
 
@@ -92,6 +93,12 @@ class CpuEmitter(MemoryEmitter):
 
     def matmul(self, out: Buffer, a: Buffer, b: Buffer, c: Buffer | None, *, options: dict[str, Any]) -> None:
         wide = dt.float32 if out.dtype.is_half else out.dtype
+        shared = [math.prod(x.shape[:-2]) == 1 for x in (a, b)]  # what all products of the batch read is converted once
+        a, b = (self._converted(x, wide) if once else x for x, once in zip((a, b), shared, strict=True))
+        each_product(self, out, a, b, c, lambda *operands: self._multiply(wide, *operands))
+
+    def _multiply(self, wide: DType, out: Buffer, a: Buffer, b: Buffer, c: Buffer | None) -> None:
+        """One product, computed in the dtype `wide`."""
         a, b = self._converted(a, wide), self._converted(b, wide)
         c = None if c is None else self._converted(c, wide)
         target = out if wide is out.dtype else self.make_temporary(wide, out.shape)
@@ -107,10 +114,13 @@ class CpuEmitter(MemoryEmitter):
         return result
 
     def _convert_tile(self, target: Buffer, source: Buffer) -> None:
-        def point(index: Index) -> None:
-            self.store(target, index, self.cast(self.load(source, index), target.dtype))
+        size = math.prod(source.shape)
+        flat, result = (Buffer(x.dtype, x.ptr, (size,)) for x in (source, target))
 
-        self.points(source.shape, point)
+        def point(index: Index) -> None:
+            self.store(result, index, self.cast(self.load(flat, index), target.dtype))
+
+        self.points((size,), point)
 
     # --- threads and memory ------------------------------------------------------------------------------------------
 

@@ -10,7 +10,8 @@ Does not convert dtypes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilegrad import dtypes as dt
@@ -85,6 +86,70 @@ def emit_matmul(e: MemoryEmitter, out: Buffer, a: Buffer, b: Buffer, c: Buffer |
         _Dots(e, out, a, b, c).emit()
     else:
         _Product(e, out, a, b, c).emit()
+
+
+Multiply = Callable[[Buffer, Buffer, Buffer, "Buffer | None"], None]
+
+
+def each_product(e: MemoryEmitter, out: Buffer, a: Buffer, b: Buffer, c: Buffer | None, multiply: Multiply) -> None:
+    """Call `multiply` on the matrices of a batch: the leading axes, along which a and b are broadcast."""
+    if math.prod(b.shape[:-2]) == 1:  # the rows of all matrices are the rows of one
+        c = None if c is None else _matrix(c)
+        multiply(_matrix(out), _matrix(a), Buffer(b.dtype, b.ptr, b.shape[-2:]), c)
+        return
+    _loops(e, batch_axes(out.shape, a.shape, b.shape), out, a, b, c, multiply)
+
+
+def _matrix(x: Buffer) -> Buffer:
+    """A batch of matrices as one, one below the other."""
+    return Buffer(x.dtype, x.ptr, (math.prod(x.shape[:-1]), x.shape[-1]))
+
+
+#: extent of an axis of the batch, and the distance in elements from one matrix to the next in out, a and b
+Axis = tuple[int, tuple[int, int, int]]
+
+
+def batch_axes(out: Sequence[int], a: Sequence[int], b: Sequence[int]) -> list[Axis]:
+    """The axes of a batch, neighbours joined where all three advance alike."""
+    steps = [_steps_of(shape, len(out) - 2) for shape in (out, a, b)]
+    axes: list[Axis] = []
+    for n, *step in zip(out[:-2], *steps, strict=True):
+        if n == 1:
+            continue
+        if axes and all(outer == inner * n for outer, inner in zip(axes[-1][1], step, strict=True)):
+            n *= axes.pop()[0]
+        axes.append((n, (step[0], step[1], step[2])))
+    return axes
+
+
+def _steps_of(shape: Sequence[int], batch: int) -> list[int]:
+    """For each axis of the batch the distance between neighbours, 0 where the operand is broadcast."""
+    own = [math.prod(shape[k + 1 :]) if n > 1 else 0 for k, n in enumerate(shape[:-2])]
+    return [0] * (batch - len(own)) + own
+
+
+def _loops(
+    e: MemoryEmitter, axes: Sequence[Axis], out: Buffer, a: Buffer, b: Buffer, c: Buffer | None, multiply: Multiply
+) -> None:
+    if not axes:
+        o, x, y = (Buffer(t.dtype, t.ptr, t.shape[-2:]) for t in (out, a, b))
+        multiply(o, x, y, None if c is None else Buffer(c.dtype, c.ptr, c.shape[-2:]))
+        return
+    (n, steps), *inner = axes
+
+    def turn(i: Reg) -> Sequence[Reg]:
+        o, x, y = (_moved(e, t, i, step) for t, step in zip((out, a, b), steps, strict=True))
+        _loops(e, inner, o, x, y, None if c is None else _moved(e, c, i, steps[0]), multiply)
+        return []
+
+    e.loop(0, n, 1, [], turn)
+
+
+def _moved(e: MemoryEmitter, x: Buffer, i: Reg, step: int) -> Buffer:
+    if step == 0:
+        return x
+    offset = e.mul(i, e.const(step, dt.int64))
+    return Buffer(x.dtype, e.element_offset(x.ptr, x.dtype, offset, 0), x.shape)
 
 
 class _Product:
