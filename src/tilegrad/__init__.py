@@ -79,7 +79,7 @@ from tilegrad.runtime.arrays import (
     zeros_like,
 )
 from tilegrad.tape import Tape
-from tilegrad.transform import grad, vjp
+from tilegrad.functional import grad, vjp
 
 __version__ = "0.1.0"
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, cast, overload
+from typing import Any, overload
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from tilegrad.frontend.visit import trace
 from tilegrad.ir import core
 from tilegrad.ir.types import ArrayType, ScalarType, Type
 from tilegrad.runtime import arrays
+from tilegrad.tape.memory import shares_memory
 
 __all__ = [
     "Kernel", "Specialisation", "array", "array1d", "array2d", "array3d", "array4d", "block_dim", "cdiv", "constant",
@@ -85,28 +86,20 @@ class Specialisation:
     def ir_for(self, args: Sequence[Any]) -> core.Kernel:
         """The IR for these arguments: a variant of its own where arrays share memory."""
         for i, j in self.pairs:
-            if np.may_share_memory(args[i], args[j]) and _share_memory(args[i], args[j]):
+            if np.may_share_memory(args[i], args[j]) and shares_memory(args[i], args[j]):
                 return self._with_overlaps(args)
         return self.ir
 
     def _with_overlaps(self, args: Sequence[Any]) -> core.Kernel:
         classes = list(range(len(args)))
         for i, j in self.pairs:
-            if _share_memory(args[i], args[j]):
+            if shares_memory(args[i], args[j]):
                 old, new = classes[j], classes[i]
                 classes = [new if c == old else c for c in classes]
         key = tuple(classes[i] for i in self.passed)
         if key not in self._overlapping:
             self._overlapping[key] = dataclasses.replace(self.ir, overlaps=key)
         return self._overlapping[key]
-
-
-def _share_memory(a: Any, b: Any) -> bool:
-    """Whether two arrays have memory in common: exact for members of structs, else on the safe side."""
-    try:
-        return bool(np.shares_memory(a, b, max_work=cast(Any, 1000)))
-    except np.exceptions.TooHardError:
-        return True
 
 
 def _written(ir: core.Kernel) -> list[core.Value]:
@@ -162,7 +155,7 @@ class Kernel(call.Kernel):
     def specialise(
         self, args: Sequence[Any], grid_ndim: int, block_dim: int, tiled: bool
     ) -> tuple[Specialisation, list[Any], Sequence[Any]]:
-        """The specialisation; the arguments as NumPy arrays and numbers; the arguments as they were given, but apart."""
+        """The specialisation; the arguments as NumPy arrays and numbers; the arguments taken apart."""
         if self._takes_composites or not all(map(arguments.is_apart, args)):
             return self._specialise_apart(args, grid_ndim, block_dim, tiled)
         natives: list[Any] = []
@@ -340,7 +333,7 @@ def struct(cls: type) -> StructType:
         ... def energy(particles: tg.array[Particle], out: tg.array[float]):
         ...     i = tg.tid()
         ...     p = particles[i]
-        ...     out[i] = 0.5 * p.mass * tg.dot(p.velocity, p.velocity)
+        ...     out[i] = 0.5 * p.mass * (p.velocity @ p.velocity)
         >>> particles = tg.array([Particle(mass=2.0, velocity=tg.vec3(1, 2, 2))])
         >>> out = np.zeros(1, np.float32)
         >>> tg.launch(energy, dim=1, inputs=[particles], outputs=[out])
@@ -438,7 +431,7 @@ def _run(
     chosen = device or config.device
     ir = found.ir_for(natives)
     for active in tape.active(record_tape):
-        active.record_launch(kernel, ir, apart, grid, chosen)
+        active.record_launch(kernel, ir, apart, grid, chosen, args)
     passed = natives if len(found.passed) == len(natives) else [natives[i] for i in found.passed]
     compiler.execute(ir, passed, grid, chosen)
 

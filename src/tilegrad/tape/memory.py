@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
@@ -52,12 +52,27 @@ def is_float(a: Host) -> bool:
     return bool(a.dtype.kind == "f" or a.dtype.name == "bfloat16")
 
 
+def fields(a: Host) -> list[Host]:
+    """The arrays of scalars that an array of structs consists of; any other array itself."""
+    if not a.dtype.names:
+        return [a]
+    return [leaf for name in a.dtype.names for leaf in fields(a[name])]
+
+
 def fingerprint(a: Host) -> bytes:
     """All bytes of a small array, those of a sample of a large one: enough to notice nearly every change."""
     if a.nbytes <= SMALL:
         return a.tobytes()
     picks = np.linspace(0, a.size - 1, SAMPLE).astype(np.int64)
     return bytes(a.flat[picks].tobytes())
+
+
+def shares_memory(a: Host, b: Host) -> bool:
+    """Whether two arrays have a byte in common; on the safe side where that is hard to say."""
+    try:
+        return bool(np.shares_memory(a, b, max_work=cast(Any, 1000)))
+    except np.exceptions.TooHardError:
+        return True
 
 
 class Mirror:
@@ -70,7 +85,8 @@ class Mirror:
                 self.pieces[-1] = self.pieces[-1][0], max(high, self.pieces[-1][1])
             elif high > low:
                 self.pieces.append((low, high))
-        self.buffers: dict[Span, tuple[Host, np.dtype[Any]]] = {}
+        #: the memory of a piece, and an array of each dtype that was asked for there
+        self.buffers: dict[Span, tuple[Host, list[Host]]] = {}
 
     def _piece(self, a: Host) -> Span | None:
         mine = span(a)
@@ -99,10 +115,13 @@ class Mirror:
         if piece is None:
             return np.zeros(a.shape, a.dtype)
         if piece not in self.buffers:
-            self.buffers[piece] = _aligned_zeros(piece[1] - piece[0]), a.dtype
-        buffer, dtype = self.buffers[piece]
-        if dtype != a.dtype:
-            raise GradientUndefined(f"no gradient: the same memory is used as {dtype} and as {a.dtype}")
+            self.buffers[piece] = _aligned_zeros(piece[1] - piece[0]), [a]
+        buffer, users = self.buffers[piece]
+        if all(user.dtype != a.dtype for user in users):
+            users.append(a)
+        for user in users:
+            if user.dtype != a.dtype and len(users) > 1 and shares_memory(user, a):
+                raise GradientUndefined(f"no gradient: the same memory is used as {user.dtype} and as {a.dtype}")
         offset = a.__array_interface__["data"][0] - piece[0]
         return np.ndarray(a.shape, a.dtype, buffer=buffer, offset=offset, strides=a.strides)
 

@@ -23,7 +23,7 @@ from tilegrad.diagnostics import GradientUndefined
 from tilegrad.ir.core import Kernel, Value
 from tilegrad.ir.types import ScalarType
 from tilegrad.runtime.arrays import Array, before_write, foreign
-from tilegrad.tape.memory import SMALL, Host, Mirror, Span, fingerprint, host, is_float, require_host, span
+from tilegrad.tape.memory import SMALL, Host, Mirror, Span, fields, fingerprint, host, is_float, require_host, span
 
 
 class Listener(Protocol):
@@ -215,19 +215,29 @@ class Recorder:
     def __init__(self, record: bool) -> None:
         self.record = record
 
-    def record_launch(self, kernel: Any, ir: Kernel, args: Sequence[Any], grid: tuple[int, ...], device: str) -> None:
+    def record_launch(
+        self,
+        kernel: Any,
+        ir: Kernel,
+        args: Sequence[Any],
+        grid: tuple[int, ...],
+        device: str,
+        objects: Sequence[Any] = (),
+    ) -> None:
         """Note that `ir` is about to run; contents that it overwrites are saved now.
 
         Args:
             kernel: what the user has launched; `enable_backward` false refuses gradients through it.
             ir: the Tile IR that will run.
-            args: the arguments as the user gave them; None for one that the IR has no parameter for.
+            args: the arguments, one for each parameter of the IR; None for one that it has no parameter for.
+            objects: the arguments as the user gave them, if those were composite.
         """
         given = [x for x in args if x is not None]
         passed = tuple(_argument(x, p) for x, p in zip(given, ir.params, strict=True))
         written = [require_host(passed[i]) for i in written_params(ir)]
         refused = not getattr(kernel, "enable_backward", True)
         for tape in list(ACTIVE.tapes) if self.record else ():
+            tape.note(objects)
             tape.add_launch(Launch(ir, passed, grid, device, written), refused)
         _before_write(written)
 
@@ -255,12 +265,14 @@ def _argument(x: Any, p: Value) -> Any:
 
 def record_copy(dest: Any, source: Any) -> None:
     """Tell all tapes that the elements of `source` are about to be copied to `dest` (arrays of equal shape)."""
-    _record(Copy(require_host(dest), require_host(source)), (dest, source))
+    for part, other in zip(fields(require_host(dest)), fields(require_host(source)), strict=True):
+        _record(Copy(part, other), (dest, source))
 
 
 def record_write(dest: Any) -> None:
     """Tell all tapes that `dest` is about to be filled with values that depend on no array."""
-    _record(Copy(require_host(dest), None), (dest,))
+    for part in fields(require_host(dest)):
+        _record(Copy(part, None), (dest,))
 
 
 def _record(record: Copy | Add, objects: Sequence[Any] = ()) -> None:
@@ -301,7 +313,10 @@ def add_recorded(dest: Host, source: Host) -> None:
 def _array_written(dest: Array, source: Array | None) -> None:
     if ACTIVE.tapes or WATCHING:
         objects = [x if x.base is None else x.base for x in (dest, source) if x is not None]
-        _record(Copy(dest.data, None if source is None else source.data), objects)
+        parts = fields(dest.data)
+        sources = [None] * len(parts) if source is None else fields(source.data)
+        for part, other in zip(parts, sources, strict=True):
+            _record(Copy(part, other), objects)
 
 
 before_write.append(_array_written)

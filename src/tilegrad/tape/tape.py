@@ -28,7 +28,7 @@ import numpy as np
 from tilegrad import ad
 from tilegrad.diagnostics import GradientUndefined, LaunchError
 from tilegrad.runtime.arrays import Array
-from tilegrad.tape.memory import Host, Mirror, Span, fingerprint, host, is_float, overlap, require_host, span
+from tilegrad.tape.memory import Host, Mirror, Span, fields, fingerprint, host, is_float, overlap, require_host, span
 from tilegrad.tape.records import (
     ACTIVE,
     WATCHING,
@@ -197,17 +197,17 @@ class Tape:
         for a, s in pairs:
             if s.shape not in (a.shape, ()):
                 raise LaunchError(f"backward: an array of shape {a.shape} has a cotangent of shape {s.shape}")
-        return pairs
+        return [both for a, s in pairs for both in _fieldwise(a, s)]
 
     def _own_seeds(self) -> Iterator[tuple[Host, Host]]:
         """The `.grad` of outputs, and of other written arrays if users have put it there."""
         for x in self._known.values():
             grad = host(x.grad) if isinstance(x, Array) and x.grad is not None else None
-            if grad is None or not grad.any():
+            if grad is None or not any(g.any() for g in fields(grad)):
                 continue
             last = self._last_use(require_host(x))
             if last == "written" or (last == "read after" and self._made.get(id(x)) != fingerprint(grad)):
-                yield require_host(x), grad
+                yield from _fieldwise(require_host(x), grad)
 
     def _last_use(self, a: Host) -> str:
         """Whether the last record with the array writes it, or reads what an earlier one has written."""
@@ -243,20 +243,22 @@ class Tape:
         with self.paused():
             for a in map(require_host, arrays):
                 found.append(np.zeros(a.shape, a.dtype))
-                if cts.has(a):
-                    copy_recorded(found[-1], cts.view(a))
+                for mine, theirs in _fieldwise(a, found[-1]):
+                    if cts.has(mine):
+                        copy_recorded(theirs, cts.view(mine))
         return found
 
     def _deliver(self) -> None:
         """Put the gradients found into `.grad`: the same place once, however many views of it took part."""
         assert self._found is not None
-        pairs = [(require_host(x.grad), x) for x in self._known.values()
-                 if isinstance(x, Array) and (x.requires_grad or x.grad is not None)]  # fmt: skip
-        done = Mirror(grad for grad, _ in pairs)
+        wanted = [x for x in self._known.values()
+                  if isinstance(x, Array) and (x.requires_grad or x.grad is not None)]  # fmt: skip
+        pairs = [(x, a, grad) for x in wanted for a, grad in _fieldwise(require_host(x), require_host(x.grad))]
+        done = Mirror(grad for *_, grad in pairs)
         several = len(done.pieces) < len(pairs)
-        for grad, x in pairs:
-            if self._found.deliver(require_host(x), grad, done.view(grad) == 0 if several else True):
-                self._made[id(x)] = fingerprint(grad)
+        for x, a, grad in pairs:
+            if self._found.deliver(a, grad, done.view(grad) == 0 if several else True):
+                self._made[id(x)] = fingerprint(require_host(x.grad))
             if several:
                 done.view(grad)[...] = 1
 
@@ -268,9 +270,10 @@ class Tape:
         if self._found is None:
             raise LaunchError("gradient: backward has not been called")
         a = require_host(array)
-        grad = np.zeros(a.shape, a.dtype)
-        self._found.deliver(a, grad, True)
-        return grad
+        whole = np.zeros(a.shape, a.dtype)
+        for mine, grad in _fieldwise(a, whole):
+            self._found.deliver(mine, grad, True)
+        return whole
 
     @property
     def gradients(self) -> dict[Array, Array]:
@@ -287,6 +290,13 @@ class Tape:
         """Forget everything recorded, and set the gradients to zero."""
         self.zero()
         self._clear()
+
+
+def _fieldwise(a: Host, other: Host) -> list[tuple[Host, Host]]:
+    """An array of scalars with another of its shape; of structs, each member of floats with its counterpart."""
+    if not a.dtype.names:
+        return [(a, other)]
+    return [(x, y) for x, y in zip(fields(a), fields(other), strict=True) if is_float(x)]
 
 
 class Found:

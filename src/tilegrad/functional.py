@@ -14,6 +14,7 @@ from tilegrad.diagnostics import LaunchError
 from tilegrad.kernel import Kernel, launch, launch_tiled
 from tilegrad.runtime.arrays import Array, foreign
 from tilegrad.tape import Tape
+from tilegrad.tape.memory import fields, is_float
 
 Pullback = Callable[..., tuple[np.ndarray[Any, Any] | None, ...]]
 
@@ -111,7 +112,7 @@ def grad(
 def _viewed(x: Any) -> Array | None:
     """An array of floats as an Array on the same memory; None for everything else."""
     if isinstance(x, Array):
-        return x if x.dtype.is_float else None
+        return x if any(is_float(part) for part in fields(x.data)) else None
     data = x if isinstance(x, np.ndarray) else foreign(x)
     if not isinstance(data, np.ndarray) or data.dtype.kind not in "fV":
         return None

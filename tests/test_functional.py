@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tilegrad as tg
-from tilegrad import transform
+from tilegrad import functional
 
 
 @tg.kernel
@@ -45,4 +45,4 @@ def test_pullback_wants_every_cotangent():
 
 
 def test_examples():
-    assert doctest.testmod(transform).failed == 0
+    assert doctest.testmod(functional).failed == 0
