@@ -234,7 +234,12 @@ class Lowering:
                 return outs[0]
             if definition.cls == "point":
                 return definition.lowered(self.e, self.lane_index, *self._operands(op), **op.attrs)
-            return definition.lowered(self.e, *self._operands(op), **op.attrs)
+            operands = self._operands(op)
+            if definition.effect == "atomic":  # an update of every lane stays one, also where their values are equal
+                operands = [
+                    self.e.splat(r) if is_varying(x.type) else r for r, x in zip(operands, op.operands, strict=True)
+                ]
+            return definition.lowered(self.e, *operands, **op.attrs)
 
     # --- ops that only the code generator can lower -----------------------------------------------------------------
     def _run_lane_id(self, op: Op) -> Reg:

@@ -135,13 +135,15 @@ class MemoryEmitter(RegisterEmitter):
         else:
             self._checked(array, index, lambda where, ok: self._write(array, where, x, ok), None)
 
-    def array_update(self, op: str, array: ArrayRef, index: Index, x: Reg, drop: bool) -> Reg:
+    def array_update(
+        self, op: str, array: ArrayRef, index: Index, x: Reg, drop: bool, expected: Reg | None = None
+    ) -> Reg:
         zero = self.const(False if array.dtype.kind == "b" else 0, array.dtype)
         if self.inside:
-            return self._update(op, array, index, x, None)
+            return self._update(op, array, index, x, expected, None)
         if drop:
-            return self._update(op, array, index, x, self.in_range(array, index))
-        result = self._checked(array, index, lambda where, ok: self._update(op, array, where, x, ok), zero)
+            return self._update(op, array, index, x, expected, self.in_range(array, index))
+        result = self._checked(array, index, lambda where, ok: self._update(op, array, where, x, expected, ok), zero)
         assert result is not None
         return result
 
@@ -246,31 +248,35 @@ class MemoryEmitter(RegisterEmitter):
             zero = self.splat(self.const(0, dt.int64))
             self.scatter_bytes(ptr, zero, self.splat(x), mask)
 
-    def _update(self, op: str, array: ArrayRef, index: Index, x: Reg, ok: Reg | None) -> Reg:
+    def _update(self, op: str, array: ArrayRef, index: Index, x: Reg, expected: Reg | None, ok: Reg | None) -> Reg:
         """Combine into memory. The launch lets one block at a time do this, so a plain read and write is atomic."""
         ptr, spread, dense = self._address(array, index)
         mask = self._active(ok)
+        given = [x] if expected is None else [x, expected]
         if dense:
             zero = self.const(False if array.dtype.kind == "b" else 0, array.dtype)
             old = self.load_vector(ptr, array.dtype, mask, zero)
-            self.store_vector(ptr, self.combine(op, old, self.splat(x)), mask)
+            self.store_vector(ptr, self.combine(op, old, *(self.splat(v) for v in given)), mask)
             return old
-        if self.width == 1 or (spread is None and x.width == 1 and (mask is None or mask.width == 1)):
-            return self._update_one(op, ptr, array.dtype, x, mask)
+        alone = all(v.width == 1 for v in given) and (mask is None or mask.width == 1)
+        if self.width == 1 or (spread is None and alone):
+            return self._update_one(op, ptr, array.dtype, given, mask)
         offsets = spread if spread is not None else self.splat(self.const(0, dt.int64))
-        return self._update_lanes(op, ptr, offsets, array.dtype, self.splat(x), mask)
+        return self._update_lanes(op, ptr, offsets, array.dtype, [self.splat(v) for v in given], mask)
 
-    def _update_one(self, op: str, ptr: str, dtype: DType, x: Reg, mask: Reg | None) -> Reg:
+    def _update_one(self, op: str, ptr: str, dtype: DType, given: Sequence[Reg], mask: Reg | None) -> Reg:
         zero = self.const(False if dtype.kind == "b" else 0, dtype)
 
         def update() -> Sequence[Reg]:
             old = self.load_scalar(ptr, dtype, None, zero)
-            self.store_scalar(ptr, self.combine(op, old, x), None)
+            self.store_scalar(ptr, self.combine(op, old, *given), None)
             return [old]
 
         return update()[0] if mask is None else self.branch(mask, update, lambda: [zero])[0]
 
-    def _update_lanes(self, op: str, ptr: str, offsets: Reg, dtype: DType, x: Reg, mask: Reg | None) -> Reg:
+    def _update_lanes(
+        self, op: str, ptr: str, offsets: Reg, dtype: DType, given: Sequence[Reg], mask: Reg | None
+    ) -> Reg:
         """Lane after lane, since lanes may meet in one cell."""
         zero = self.splat(self.const(False if dtype.kind == "b" else 0, dtype))
 
@@ -278,7 +284,7 @@ class MemoryEmitter(RegisterEmitter):
             active = None if mask is None else self.extract(mask, i)
             with self.scalar_code():
                 cell = self.byte_offset(ptr, self.extract(offsets, i))
-                old = self._update_one(op, cell, dtype, self.extract(x, i), active)
+                old = self._update_one(op, cell, dtype, [self.extract(v, i) for v in given], active)
             return [self.insert(olds, old, i)]
 
         def lane_from_end(i: Reg, olds: Reg) -> Sequence[Reg]:
@@ -307,11 +313,14 @@ class MemoryEmitter(RegisterEmitter):
         finally:
             self.width, self.mask = outer
 
-    def combine(self, op: str, old: Reg, x: Reg) -> Reg:
+    def combine(self, op: str, old: Reg, x: Reg, expected: Reg | None = None) -> Reg:
         """The new value of an atomically updated cell. 16-bit floats add in float32 and round once."""
         if op in ("exch", "take"):
             return x
         dtype = old.dtype
+        if expected is not None:
+            wide = dt.float32 if dtype.is_half else dtype
+            return self.select(self.compare("eq", self.cast(old, wide), self.cast(expected, wide)), x, old)
         if dtype.is_half:
             return self.cast(self.combine(op, self.cast(old, dt.float32), self.cast(x, dt.float32)), dtype)
         methods: dict[str, Callable[[Reg, Reg], Reg]] = {

@@ -2,7 +2,7 @@
 
 `a[i]` of an array is an element or a row; `t[i]` of a tile is an element or a view. A view is a reference to the
 tile that it was taken from, so a write through it, or through a view of a view, reaches that tile.
-Slices of tiles have compile-time bounds. Does not know how names are bound.
+What is a part of a tile: see tile_index. Does not know how names are bound.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from tilegrad import dtypes as dt
 from tilegrad.composite import Composite, first_leaf, map_parts
 from tilegrad.diagnostics import KernelIndexError, ShapeMismatch, TypeMismatch
 from tilegrad.element_types import StructType
@@ -20,10 +19,7 @@ from tilegrad.frontend.scope import (
     TileRef,
     describe_value,
     is_array,
-    is_literal,
-    is_scalar,
 )
-from tilegrad.frontend.values import BINARY
 from tilegrad.frontend.tile_index import TileIndexing
 from tilegrad.ir.core import Value
 from tilegrad.ir.types import ArrayType, is_varying

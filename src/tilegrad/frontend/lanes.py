@@ -23,7 +23,11 @@ from tilegrad.op import REGISTRY, constant
 from tilegrad.ops.control import as_type, finish, if_, spread
 
 #: ops without an effect that lanes have a part in
-_BY_LANES = ("tile_from_lanes", "tile_add_at", "tile_put", "lanes_present")
+_BY_LANES = (
+    "tile_from_lanes", "tile_add_at", "tile_bits_at", "tile_put", "tile_put_masked", "tile_extract", "lanes_present",
+)  # fmt: skip
+#: ops on one element of a tile
+_ELEMENTS = ("tile_extract", "tile_put", "tile_put_masked", "tile_add_at", "tile_bits_at")
 _LANE_EFFECTS = ("read", "write", "atomic", "raise", "print")
 
 
@@ -110,7 +114,7 @@ class LaneBuilder(Builder):
     ) -> tuple[tuple[Value, ...], tuple[Type, ...]]:
         """An effect whose operands are all uniform is made one of every lane, by spreading one of them."""
         effect = definition.effect in ("atomic", "print") and not is_cooperative(definition, types)
-        counted = effect or definition.name in ("tile_add_at", "tile_from_lanes")
+        counted = effect or definition.name in ("tile_add_at", "tile_bits_at", "tile_from_lanes")
         if not counted or any(is_varying(v.type) for v in operands):
             return operands, types
         for i, v in enumerate(operands):
@@ -131,26 +135,44 @@ class LaneBuilder(Builder):
     ) -> Op:
         self._masking = False
         try:
-            if definition.name in ("tile_from_lanes", "tile_add_at"):
-                at = 0 if definition.name == "tile_from_lanes" else 1
-                value = REGISTRY["where"](mask, operands[at], _zero(operands[at].type))
-                operands = (*operands[:at], value, *operands[at + 1 :])
+            if definition.name in _ELEMENTS or definition.name == "tile_from_lanes":
+                definition, operands = self._of_present(mask, definition, operands, attrs)
             elif definition.name == "lanes_present":
                 op = super().insert(definition, operands, attrs, regions, types, loc)
                 here = REGISTRY["tile_from_lanes"](mask, **_block_dim(attrs))
                 both: Value = REGISTRY["bit_and"](op.result, here)
                 assert both.op is not None
                 return both.op
-            elif definition.name == "tile_put":
-                raise KernelSyntaxError(
-                    "a tile element cannot be set by lanes after some of them have returned", loc=self.loc,
-                    help="set it before the return, or use an if instead of the early return",
-                )  # fmt: skip
             elif self._is_lane_effect(definition, operands, types):
                 return self._under(mask, definition, operands, attrs, types, loc)
             return super().insert(definition, operands, attrs, regions, types, loc)
         finally:
             self._masking = True
+
+    @staticmethod
+    def _of_present(
+        mask: Value, definition: OpDef, operands: tuple[Value, ...], attrs: dict[str, Any] | None
+    ) -> tuple[OpDef, tuple[Value, ...]]:
+        """The op and operands such that absent lanes change nothing, and their indices are not looked at."""
+        where = REGISTRY["where"]
+
+        def masked(x: Value, neutral: Value) -> Value:
+            result: Value = where(mask, x, neutral)
+            return result
+
+        if definition.name == "tile_from_lanes":
+            return definition, tuple(masked(x, _zero(x.type)) for x in operands)
+        if definition.name == "tile_put":
+            return REGISTRY["tile_put_masked"], (*operands[:2], mask, *operands[2:])
+        if definition.name == "tile_put_masked":
+            both: Value = REGISTRY["bit_and"](operands[2], mask)
+            return definition, (*operands[:2], both, *operands[3:])
+        first = 1 if definition.name == "tile_extract" else 2
+        if not any(is_varying(x.type) for x in operands[first - 1 :]):
+            return definition, operands
+        index = tuple(masked(i, _zero(i.type)) if is_varying(i.type) else i for i in operands[first:])
+        values = tuple(masked(x, _neutral(definition, x, attrs)) for x in operands[1:first])
+        return definition, (operands[0], *values, *index)
 
     @staticmethod
     def _is_lane_effect(definition: OpDef, operands: tuple[Value, ...], types: tuple[Type, ...]) -> bool:
@@ -191,6 +213,15 @@ def _zero(t: Type) -> Value:
     assert isinstance(t, (ScalarType, TileType)) and not isinstance(t, ArrayType)
     value = False if t.dtype.kind == "b" else 0.0 if t.dtype.is_float else 0
     return constant(value, t.dtype)
+
+
+def _neutral(definition: OpDef, x: Value, attrs: dict[str, Any] | None) -> Value:
+    """What changes nothing when it is added to an element, or combined with its bits."""
+    assert isinstance(x.type, ScalarType)
+    dtype = x.type.dtype
+    if definition.name == "tile_bits_at" and attrs and attrs["bits"] == "and":
+        return constant(-1 if dtype.kind == "i" else dtype.max, dtype)
+    return constant(-0.0, dtype) if dtype.is_float else _zero(x.type)
 
 
 def _block_dim(attrs: dict[str, Any] | None) -> dict[str, Any]:

@@ -23,6 +23,8 @@ from tilegrad.op import (
     Sample,
     Scalar,
     adjoint,
+    constant,
+    describe,
     infer,
     lower,
     op,
@@ -184,40 +186,38 @@ def _array_take_samples(rng: np.random.Generator) -> Iterator[Sample]:
         yield Sample((rng.integers(0, 9, (3, 4)).astype(d.np), 2, -4))
 
 
-def _update(name: str, combine: Callable[[Any, Any], Any], accepted: Sequence[DType], reason: str) -> OpDef:
+#: how the interpreter combines an old element with a value
+_COMBINE: dict[str, Callable[[Any, Any], Any]] = {
+    "add": lambda x, y: x + y,
+    "sub": lambda x, y: x - y,
+    "min": lambda x, y: np.fmin(x, y),
+    "max": lambda x, y: np.fmax(x, y),
+    "and": lambda x, y: x & y,
+    "or": lambda x, y: x | y,
+    "xor": lambda x, y: x ^ y,
+    "exch": lambda x, y: y,
+}
+#: what a user reads about each update, and what the example of `_example` leaves
+_TEXTS = {
+    "add": ("add a value to an element", 3.0, 4.0),
+    "sub": ("subtract a value from an element", 3.0, -2.0),
+    "min": ("replace an element by a value that is smaller; NaN counts as missing", 3.0, 1.0),
+    "max": ("replace an element by a value that is larger; NaN counts as missing", 3.0, 3.0),
+    "and": ("combine the bits of an element with `&`", 6, 2),
+    "or": ("combine the bits of an element with `|`", 6, 7),
+    "xor": ("combine the bits of an element with `^`", 6, 5),
+    "exch": ("replace an element", 3.0, 3.0),
+}
+
+
+def _update(name: str, accepted: Sequence[DType], gradient: str, reason: str = "") -> OpDef:
     """Define an atomic update of an array element that returns the old value."""
 
     @op(f"array_atomic_{name}", cls="scalar", effect="atomic", no_gradient=reason)
     def update(a: Array, value: Scalar, *index: Scalar) -> Scalar:
-        where = wrap_index(index, a.shape)
-        if not any(np.ndim(x) for x in (value, *where)):
-            old = a[where]
-            a[where] = combine(old, value)
-            return old
-        value, *parts = np.broadcast_arrays(value, *where)
-        olds = np.empty(value.shape, a.dtype)
-        for lane in np.ndindex(value.shape):
-            cell = tuple(p[lane] for p in parts)
-            olds[lane] = a[cell]
-            a[cell] = combine(a[cell], value[lane])
-        return olds
+        return _in_turn(a, wrap_index(index, a.shape), _COMBINE[name], value)
 
-    after = {"add": 4.0, "sub": -2.0, "min": 1.0, "max": 3.0}[name]
-    update.__doc__ = f"""`atomic_{name}(a, i, j, ..., value)`: {name} a value into an element; returns the old one.
-
-    Lanes follow one another in their order, and blocks in theirs, so the result has the same bits on every run.
-    {reason and "No gradient: " + reason + "."}
-
-    Example:
-        >>> import numpy as np, tilegrad as tg
-        >>> @tg.kernel
-        ... def example(x: tg.array1d[float], y: tg.array1d[float]):
-        ...     tg.atomic_{name}(y, 0, x[tg.tid()])
-        >>> x, y = np.array([3, 0], np.float32), np.array([1], np.float32)
-        >>> tg.launch(example, dim={1 if name in ("min", "max") else 2}, inputs=[x, y])
-        >>> y.tolist()
-        [{after}]
-    """
+    update.__doc__ = _text(name, gradient)
 
     @infer(update)
     def _infer(a: ArrayType, value: ScalarType, *index: Type) -> Type:
@@ -236,21 +236,155 @@ def _update(name: str, combine: Callable[[Any, Any], Any], accepted: Sequence[DT
     def _samples(rng: np.random.Generator) -> Iterator[Sample]:
         for d in accepted:
             yield Sample((rng.integers(0, 2 if d.kind == "b" else 9, (3, 4)).astype(d.np), d(3), 2, -4))
+        if dt.float64 in accepted:
+            yield Sample((rng.standard_normal((2,) * 5), dt.float64(0.5), 0, 1, -1, -2, 1))
 
     @spelled(update)
-    def _call(a: Any, *where: Any) -> Any:
-        require_array(f"atomic_{name}", a)
-        *index, value = where
-        return update(a, value, *index)
+    def _call(a: Any, *where: Any, value: Any = None) -> Any:
+        t = require_array(f"atomic_{name}", a)
+        index, (x,) = _arguments(f"atomic_{name}", t, where, {"value": value})
+        return update(a, x, *index)
 
     return update
 
 
-_CHOICE = "which of several writers wins is not known to the backward pass yet"
-array_atomic_add = _update("add", lambda x, y: x + y, dt.NUMERIC, "")
-array_atomic_sub = _update("sub", lambda x, y: x - y, dt.NUMERIC, "")
-array_atomic_min = _update("min", lambda x, y: np.fmin(x, y), dt.NUMERIC, _CHOICE)
-array_atomic_max = _update("max", lambda x, y: np.fmax(x, y), dt.NUMERIC, _CHOICE)
+def _in_turn(a: Any, where: Sequence[Any], combine: Callable[..., Any], *values: Any) -> Any:
+    """Update elements one after another in the order of the lanes; the old values."""
+    if not any(np.ndim(x) for x in (*values, *where)):
+        old = a[tuple(where)]
+        a[tuple(where)] = combine(old, *values)
+        return old
+    spread = np.broadcast_arrays(*values, *where)
+    values, parts = spread[: len(values)], spread[len(values) :]
+    olds = np.empty(spread[0].shape, a.dtype)
+    for lane in np.ndindex(spread[0].shape):
+        cell = tuple(p[lane] for p in parts)
+        olds[lane] = a[cell]
+        a[cell] = combine(olds[lane], *(v[lane] for v in values))
+    return olds
+
+
+def _text(name: str, gradient: str) -> str:
+    """The docstring of an atomic update."""
+    what, argument, after = _TEXTS[name]
+    kind, dtype = ("int", "int32") if isinstance(argument, int) else ("float", "float32")
+    start, lanes = (3, 1) if name in ("and", "or", "xor") else (1, 1 if name in ("min", "max", "exch") else 2)
+    return f"""`atomic_{name}(a, i, j, ..., value)`: {what}; returns the old one.
+
+    Lanes follow one another in their order, and blocks in theirs, so the result has the same bits on every run. A
+    negative index counts from the end, once; what is still outside is an error that the launch raises.
+
+    Args:
+        a: array.
+        i, j, ...: the element, one index for each dimension.
+        value: of the array's dtype; a literal takes it.
+
+    Returns: the element as this update found it.
+    Raises: TypeMismatch if the dtypes differ or the array's has no such update.
+    {gradient}
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> @tg.kernel
+        ... def example(x: tg.array1d[{kind}], y: tg.array1d[{kind}]):
+        ...     tg.atomic_{name}(y, 0, x[tg.tid()])
+        >>> x, y = np.array([{argument:g}, 0], np.{dtype}), np.array([{start}], np.{dtype})
+        >>> tg.launch(example, dim={lanes}, inputs=[x, y])
+        >>> y.tolist()
+        [{after}]
+    """
+
+
+def _arguments(
+    what: str, a: ArrayType, where: Sequence[Any], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Indices and values of a call `f(a, i, j, ..., value)`; a literal value takes the array's dtype."""
+    values = [v for v in named.values() if v is not None]
+    missing = len(named) - len(values)
+    index, given = (where[:-missing], where[-missing:]) if missing else (where, ())
+    if len(index) != a.ndim or len(given) != missing:
+        form = ", ".join([*(f"{'ijkl'[k]}" if k < 4 else f"i{k}" for k in range(a.ndim)), *named])
+        raise ShapeMismatch(
+            f"{what}: a {a.ndim}-D array takes {a.ndim} ind{'ices' if a.ndim > 1 else 'ex'} and {' and '.join(named)}",
+            help=f"write {what}(a, {form})",
+        )
+    return tuple(index), tuple(_as_element(what, a, x) for x in (*given, *values))
+
+
+def _as_element(what: str, a: ArrayType, x: Any) -> Any:
+    """A value for an element; a literal takes the array's dtype."""
+    if not isinstance(x, (bool, int, float)):
+        return x
+    if isinstance(x, bool) != (a.dtype.kind == "b") or not dt.literal_fits(x, a.dtype):
+        raise TypeMismatch(f"{what}: the literal {x!r} cannot be an element of {describe(a)}")
+    return constant(x, a.dtype)
+
+
+_ORDER = "which of several writers came last is not known to the backward pass"
+_OLD_VALUE = "a cotangent of the old value is added to the gradient of the element"
+array_atomic_add = _update(
+    "add", dt.NUMERIC, f"Gradient: that of the element goes to the value and stays; {_OLD_VALUE}."
+)
+array_atomic_sub = _update(
+    "sub", dt.NUMERIC, f"Gradient: that of the element, negated, goes to the value and stays; {_OLD_VALUE}."
+)
+array_atomic_min = _update("min", dt.NUMERIC, "No gradient.", _ORDER)
+array_atomic_max = _update("max", dt.NUMERIC, "No gradient.", _ORDER)
+array_atomic_and = _update("and", (dt.bool_, *dt.INTEGERS), "No gradient: it works on bits.", "it works on bits")
+array_atomic_or = _update("or", (dt.bool_, *dt.INTEGERS), "No gradient: it works on bits.", "it works on bits")
+array_atomic_xor = _update("xor", (dt.bool_, *dt.INTEGERS), "No gradient: it works on bits.", "it works on bits")
+array_atomic_exch = _update("exch", dt.SCALARS, "No gradient.", _ORDER)
+
+
+@op(cls="scalar", effect="atomic", no_gradient="whether an element was replaced depends on all writers before")
+def array_atomic_cas(a: Array, compare: Scalar, value: Scalar, *index: Scalar) -> Scalar:
+    """`atomic_cas(a, i, j, ..., compare, value)`: replace an element that equals `compare`; returns the old one.
+
+    Lanes follow one another in their order, and blocks in theirs. NaN equals nothing. Arguments and errors: see
+    `atomic_add`.
+    No gradient: whether an element was replaced depends on all writers before.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> @tg.kernel
+        ... def example(owner: tg.array1d[int], old: tg.array1d[int]):
+        ...     i = tg.tid()
+        ...     old[i] = tg.atomic_cas(owner, 0, -1, i)
+        >>> owner, old = np.array([-1], np.int32), np.zeros(3, np.int32)
+        >>> tg.launch(example, dim=3, inputs=[owner, old])
+        >>> owner.tolist(), old.tolist()
+        ([0], [-1, 0, 0])
+    """
+    where = wrap_index(index, a.shape)
+    return _in_turn(a, where, lambda old, expected, new: new if old == expected else old, compare, value)
+
+
+@infer(array_atomic_cas)
+def _array_atomic_cas_infer(a: ArrayType, compare: ScalarType, value: ScalarType, *index: Type) -> Type:
+    t = _element_type("atomic_cas", a, index, compare, value)
+    _require_value("atomic_cas", a, compare)
+    _require_value("atomic_cas", a, value)
+    return t
+
+
+@lower(array_atomic_cas)
+def _array_atomic_cas_lower(e: Emitter, a: ArrayRef, compare: Reg, value: Reg, *index: Reg) -> Reg:
+    return e.array_update("cas", a, _index_of(e, index), value, False, compare)
+
+
+@samples(array_atomic_cas)
+def _array_atomic_cas_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    for d in dt.SCALARS:
+        a = rng.integers(0, 2 if d.kind == "b" else 9, (3, 4)).astype(d.np)
+        yield Sample((a, a[2, 0], d(3), 2, -4))
+        yield Sample((a, d(1), d(3), -1, 3))
+
+
+@spelled(array_atomic_cas)
+def _array_atomic_cas_call(a: Any, *where: Any, compare: Any = None, value: Any = None) -> Any:
+    t = require_array("atomic_cas", a)
+    index, (expected, new) = _arguments("atomic_cas", t, where, {"compare": compare, "value": value})
+    return array_atomic_cas(a, expected, new, *index)
 
 
 @adjoint(array_atomic_add)
@@ -327,4 +461,9 @@ PUBLIC = {
     "atomic_sub": array_atomic_sub,
     "atomic_min": array_atomic_min,
     "atomic_max": array_atomic_max,
+    "atomic_and": array_atomic_and,
+    "atomic_or": array_atomic_or,
+    "atomic_xor": array_atomic_xor,
+    "atomic_exch": array_atomic_exch,
+    "atomic_cas": array_atomic_cas,
 }

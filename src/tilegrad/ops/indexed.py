@@ -1,9 +1,9 @@
-"""Rows picked by an index tile: gather from an array, scatter to it, add to it; and the same inside a tile.
+"""Places in an array that come from an index tile: gather from an array, scatter to it, add to it.
 
 Along one axis the places in an *array* come from a 1-D tile of integers: element k of the tile along that axis is at
 `offset[axis] + indices[k]`. What lies outside the array, on either side, is treated as everywhere: a load gives
 `fill`, a store or atomic add is dropped. Of equal indices in a store the highest position wins; atomic adds all count.
-Indices into a *tile* (`t[idx, :]`) count from the end when negative, and must then be inside.
+Does not index tiles (see `gather`).
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def _tile_load_indexed_lower(
 
 
 #: (shape of the array, shape of the tile, offset, axis)
-_CASES = (
+_CASES: tuple[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int], ...] = (
     ((5, 7), (4, 3), (0, 2), 0),
     ((5, 7), (3, 4), (-1, 0), 1),
     ((6,), (4,), (0,), 0),

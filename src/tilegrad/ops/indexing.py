@@ -16,7 +16,22 @@ from tilegrad.diagnostics import KernelIndexError, ShapeMismatch, TypeMismatch
 from tilegrad.emit import Buffer, Coord, Emitter, Index, Reg, Source
 from tilegrad.ir.core import Value
 from tilegrad.ir.types import ScalarType, TileType, Type, dtype_of, is_varying
-from tilegrad.op import REGISTRY, Sample, Scalar, Tile, adjoint, infer, lower, op, samples, spelled, unwrap, writeback
+from tilegrad.op import (
+    REGISTRY,
+    Sample,
+    Scalar,
+    Tile,
+    adjoint,
+    constant,
+    describe,
+    infer,
+    lower,
+    op,
+    samples,
+    spelled,
+    unwrap,
+    writeback,
+)
 from tilegrad.ops.elements import wrap_index
 from tilegrad.ops.memory import signed
 from tilegrad.ops.shapes import as_offsets, is_int, require_indices, require_shape, require_tile
@@ -409,6 +424,243 @@ def _tile_add_at_samples(rng: np.random.Generator) -> Iterator[Sample]:
         yield Sample((rng.integers(0, 9, (4, 5)).astype(d.np), d(3), 2, -1))
 
 
+@op(cls="block", cooperative=True)
+def tile_put_masked(t: Tile, value: Scalar, mask: Scalar, *index: Scalar) -> Tile:
+    """`tile_put` by the lanes for which `mask` holds; the index of the others is not looked at.
+
+    Gradient: the replaced element's cotangent goes to the value that won, the rest to the tile.
+    """
+    result = np.array(t)
+    if any(np.ndim(x) for x in (value, mask, *index)):
+        value, mask, *parts = np.broadcast_arrays(value, mask, *index)
+        result[wrap_index([p[mask] for p in parts], t.shape)] = value[mask]
+    elif mask:
+        result[wrap_index(index, t.shape)] = value
+    return result
+
+
+@infer(tile_put_masked)
+def _tile_put_masked_infer(t: TileType, value: ScalarType, mask: ScalarType, *index: Type) -> Type:
+    if mask.dtype is not dt.bool_:
+        raise TypeMismatch(f"t[...] = ...: the mask must be a bool, it is {describe(mask)}")
+    result: Type = _tile_put_infer(t, value, *index)
+    return result
+
+
+@adjoint(tile_put_masked)
+def _tile_put_masked_adjoint(ct: Any, out: Any, t: Any, value: Any, mask: Any, *index: Any) -> Any:
+    where = REGISTRY["where"]
+    rest = tile_put_masked(ct, _zero_like(value), mask, *index)
+    safe = safe_index(mask, index)
+    won = mask
+    if any(is_varying(x.type) for x in (value, mask, *index) if hasattr(x, "type")):
+        lane = REGISTRY["lane_id"]()
+        last = tile_put_masked(REGISTRY["tile_full"](dt.int32(-1), shape=shape_of(t)), lane, mask, *index)
+        won = REGISTRY["bit_and"](mask, REGISTRY["eq"](tile_extract(last, *safe), lane))
+    part = tile_extract(ct, *safe)
+    return (rest, where(won, part, part.dtype.type(0) if not hasattr(part, "type") else part.type.dtype(0)), None,
+            *(None,) * len(index))  # fmt: skip
+
+
+def safe_index(mask: Any, index: Sequence[Any]) -> tuple[Any, ...]:
+    """The indices of lanes for which `mask` holds, and 0 for the others."""
+    return tuple(REGISTRY["where"](mask, i, _zero_like(i)) for i in index)
+
+
+@lower(tile_put_masked)
+def _tile_put_masked_lower(e: Emitter, outs: list[Buffer], t: Buffer, value: Any, mask: Any, *index: Any) -> None:
+    (out,) = outs
+    e.copy(out, t)
+
+    def write(x: Reg, here: Reg, at: Sequence[Reg]) -> None:
+        def store() -> list[Reg]:
+            e.store(out, element_index(e, t.shape, at), x)
+            return []
+
+        e.branch(here, store, list)
+
+    e.each_lane((value, mask, *index), lambda x, here, *at: write(x, here, at))
+
+
+@samples(tile_put_masked)
+def _tile_put_masked_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    for d in dt.SCALARS:
+        yield Sample((rng.integers(0, 2, (4, 5)).astype(d.np), d(1), np.bool_(True), 2, -1))
+    yield Sample((rng.standard_normal((4, 5)), dt.float64(1), np.bool_(False), 9, 9))
+
+
+_BITS: dict[str, Any] = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
+
+
+@op(cls="block", cooperative=True, no_gradient="it works on integers")
+def tile_bits_at(t: Tile, value: Scalar, *index: Scalar, bits: str) -> Tile:
+    """The tile with one element combined with a value: what `t[i] &= value` (and `|=`, `^=`) leaves in t.
+
+    All lanes take part, in lane order.
+    """
+    result = np.array(t)
+    where = wrap_index(index, t.shape)
+    if np.ndim(value) or any(np.ndim(i) for i in where):
+        value, *parts = np.broadcast_arrays(value, *where)
+        _BITS[bits].at(result, tuple(parts), value)
+    else:
+        result[where] = _BITS[bits](result[where], value)
+    return result
+
+
+@infer(tile_bits_at)
+def _tile_bits_at_infer(t: TileType, value: ScalarType, *index: Type, bits: str) -> Type:
+    if t.dtype.is_float:
+        raise TypeMismatch(f"t[...] {_SIGNS[bits]}= ...: not defined for {t.dtype}", help="it takes integers and bools")
+    result: Type = _tile_put_infer(t, value, *index)
+    return result
+
+
+_SIGNS = {"and": "&", "or": "|", "xor": "^"}
+
+
+@lower(tile_bits_at)
+def _tile_bits_at_lower(e: Emitter, outs: list[Buffer], t: Buffer, value: Any, *index: Any, bits: str) -> None:
+    (out,) = outs
+    e.copy(out, t)
+    combine = {"and": e.and_, "or": e.or_, "xor": e.xor}[bits]
+
+    def update(x: Reg, at: Sequence[Reg]) -> None:
+        place = element_index(e, t.shape, at)
+        e.store(out, place, combine(e.load(out, place), x))
+
+    e.each_lane((value, *index), lambda x, *at: update(x, at))
+
+
+@samples(tile_bits_at)
+def _tile_bits_at_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    for d in (dt.bool_, *dt.INTEGERS):
+        for bits in _BITS:
+            yield Sample((rng.integers(0, 2, (4, 5)).astype(d.np), d(1), 2, -1), {"bits": bits})
+
+
+# --- contributions of lanes -----------------------------------------------------------------------------------------
+
+
+def _contribution(
+    what: str, a: Any, place: Sequence[Any], named: Sequence[Any], value: Any, has_value: Any
+) -> tuple[tuple[Any, ...], Any, Any]:
+    """Indices, value and mask of a call `f(a, i, j, ..., value, has_value)`, by position or by keyword."""
+    t = require_tile(what, "a", a)
+    given = [x for x in named if x is not None]
+    items = [*given, *place] if given else list(place)
+    index, rest = items[: t.ndim], items[t.ndim :]
+    if value is None and rest:
+        value, rest = rest[0], rest[1:]
+    if has_value is None and rest:
+        has_value, rest = rest[0], rest[1:]
+    rest = rest[1:] if what == "tile_scatter_add" else rest  # atomic=
+    if len(index) < t.ndim or value is None or rest:
+        form = ", ".join("ijkl"[k] if k < 4 else f"i{k}" for k in range(t.ndim))
+        raise ShapeMismatch(
+            f"{what}: a tile {t.shape} takes {t.ndim} ind{'ices' if t.ndim > 1 else 'ex'}, a value and has_value",
+            help=f"write {what}(a, {form}, value, has_value)",
+        )
+    _check_constants(t.shape, index)
+    return tuple(index), as_element(what, value, t), _as_mask(what, has_value)
+
+
+def as_element(what: str, value: Any, t: TileType) -> Any:
+    """A value that becomes an element of a tile; a literal takes the tile's dtype."""
+    if not isinstance(value, (bool, int, float)):
+        return unwrap(value)
+    if isinstance(value, bool) != (t.dtype.kind == "b") or not dt.literal_fits(value, t.dtype):
+        raise TypeMismatch(f"{what}: the literal {value!r} cannot be an element of {describe(t)}")
+    return constant(value, t.dtype)
+
+
+def _as_mask(what: str, has_value: Any) -> Any:
+    known = True if has_value is None else unwrap(has_value)
+    if isinstance(known, (bool, int)):
+        return bool(known)
+    if not isinstance(getattr(known, "type", None), ScalarType):
+        raise TypeMismatch(f"{what}: has_value must be a bool, it is {known!r}")
+    return known if known.type.dtype is dt.bool_ else REGISTRY["ne"](known, 0)
+
+
+def tile_scatter_add(
+    a: Any, *place: Any, i: Any = None, j: Any = None, k: Any = None, l: Any = None, value: Any = None,  # noqa: E741
+    has_value: Any = None, atomic: bool = True,
+) -> None:  # fmt: skip
+    """Every lane that has a value adds it to an element of a tile: `tile_scatter_add(a, i, j, value, has_value)`.
+
+    Args:
+        a: tile, changed in place.
+        i, j, ...: the element, one index per axis, which may differ between lanes; negative ones count from the end.
+        value: of the tile's dtype.
+        has_value: whether the lane adds anything; the index of a lane that does not is not looked at.
+        atomic: a hint of Warp; lanes that meet in one element always all count, in lane order.
+
+    Raises: KernelIndexError at the launch for an index that is outside.
+    Gradient: the element's cotangent goes to each value that was added; the tile's cotangent passes through.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> @tg.kernel
+        ... def example(x: tg.array1d[float], y: tg.array1d[float]):
+        ...     i, lane = tg.tid()
+        ...     t = tg.tile_zeros(shape=2, dtype=float)
+        ...     tg.tile_scatter_add(t, lane % 2, x[lane], lane < 3)
+        ...     tg.tile_store(y, t)
+        >>> x, y = np.array([1, 2, 3, 4], np.float32), np.zeros(2, np.float32)
+        >>> tg.launch_tiled(example, dim=1, inputs=[x, y], block_dim=4)
+        >>> y.tolist()
+        [4.0, 2.0]
+    """
+    index, x, mask = _contribution("tile_scatter_add", a, place, (i, j, k, l), value, has_value)
+    if mask is False:
+        return
+    if mask is not True:
+        x, index = REGISTRY["where"](mask, x, nothing_to_add(x.type)), safe_index(mask, _as_values(index))
+    a.assign(tile_add_at(unwrap(a), x, *index))
+
+
+def _as_values(index: Sequence[Any]) -> list[Any]:
+    return [constant(i) if is_int(i) else unwrap(i) for i in index]
+
+
+def nothing_to_add(t: Any) -> Any:
+    """The number that changes nothing when it is added, not even the sign of a zero."""
+    return constant(-0.0 if t.dtype.is_float else 0, t.dtype)
+
+
+def tile_scatter_masked(
+    a: Any, *place: Any, i: Any = None, j: Any = None, k: Any = None, l: Any = None, value: Any = None,  # noqa: E741
+    has_value: Any = None,
+) -> None:  # fmt: skip
+    """Every lane that has a value writes it to an element of a tile: `tile_scatter_masked(a, i, j, value, has_value)`.
+
+    Of several lanes that write one element the highest wins. Arguments and errors: see `tile_scatter_add`.
+    Gradient: the element's cotangent goes to the value that won; elements that were written lose theirs.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> @tg.kernel
+        ... def example(x: tg.array1d[float], y: tg.array1d[float]):
+        ...     i, lane = tg.tid()
+        ...     t = tg.tile_zeros(shape=2, dtype=float)
+        ...     tg.tile_scatter_masked(t, lane % 2, x[lane], lane < 3)
+        ...     tg.tile_store(y, t)
+        >>> x, y = np.array([1, 2, 3, 4], np.float32), np.zeros(2, np.float32)
+        >>> tg.launch_tiled(example, dim=1, inputs=[x, y], block_dim=4)
+        >>> y.tolist()
+        [3.0, 2.0]
+    """
+    index, x, mask = _contribution("tile_scatter_masked", a, place, (i, j, k, l), value, has_value)
+    if mask is False:
+        return
+    t = unwrap(a)
+    a.assign(tile_put(t, x, *index) if mask is True else tile_put_masked(t, x, mask, *index))
+
+
+# --- parts ----------------------------------------------------------------------------------------------------------
+
+
 def tile_view(t: Any, offset: Any = None, shape: Any = None) -> Any:
     """A view of part of a tile.
 
@@ -487,9 +739,16 @@ def _axis_part(item: Any, axis: int, extent: int) -> tuple[Any, int, int]:
 
 
 def tile_assign(dst: Any, src: Any, offset: Any = None) -> None:
-    """Write tile `src` into `dst`, starting at `offset` (default: at 0). The element types must be equal.
+    """Write tile `src` into `dst`, starting at `offset` (default: at 0).
 
-    `src` may be a view of `dst`: it is read before anything is written. What does not fit is an index error.
+    Args:
+        dst: tile of the same rank, changed in place; a view writes the tile that it was taken from.
+        src: tile; it may be a view of `dst`, as it is read before anything is written. Its elements are converted to
+            the type of `dst`.
+        offset: where `src` goes, one int per axis; may be a run-time value, and negative to count from the end.
+
+    Raises: KernelIndexError if `src` does not fit there: at compile time if that is known, else at the launch.
+    Gradient: the part of the cotangent that was written goes to `src`, the rest to what `dst` was before.
 
     Example:
         >>> import numpy as np, tilegrad as tg
@@ -510,7 +769,14 @@ def tile_assign(dst: Any, src: Any, offset: Any = None) -> None:
     _require_inside("tile_assign", target.shape, offsets, source.shape)
     steps = (1,) * target.ndim
     _check_starts(target.shape, offsets, source.shape, steps)
-    dst.assign(tile_insert(unwrap(dst), unwrap(src), *offsets, steps=steps))
+    value = unwrap(src) if source.dtype is target.dtype else REGISTRY["astype"](unwrap(src), dtype=target.dtype)
+    dst.assign(tile_insert(unwrap(dst), value, *offsets, steps=steps))
 
 
-PUBLIC = {"tile_extract": tile_extract, "tile_view": tile_view, "tile_assign": tile_assign}
+PUBLIC = {
+    "tile_extract": tile_extract,
+    "tile_view": tile_view,
+    "tile_assign": tile_assign,
+    "tile_scatter_add": tile_scatter_add,
+    "tile_scatter_masked": tile_scatter_masked,
+}

@@ -14,8 +14,8 @@ from tilegrad.ops.control import constant, spread
 #: Ops of integers that refuse some values of their second operand.
 _DIVISIONS = {"floordiv": 0, "mod": 0}
 #: Ops that check element indices; the indices are their last operands.
-_INDEXED = ("tile_extract", "tile_put", "tile_add_at")
-_ALWAYS = ("array_load", "array_row", "array_take")
+_INDEXED = ("tile_extract", "tile_put", "tile_put_masked", "tile_add_at", "tile_bits_at")
+_ALWAYS = ("array_load", "array_row", "array_take", "tile_gather", "tile_scatter", "tile_scatter_sum")
 
 
 def is_pure(op: Op) -> bool:

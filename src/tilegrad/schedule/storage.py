@@ -216,9 +216,15 @@ def _bytes(v: Value, block_dim: int) -> int:
     return -(-(t.size * t.dtype.size + ALIGN) // ALIGN) * ALIGN
 
 
+#: block ops that change a part of their first operand
+IN_PLACE = (
+    "tile_insert", "tile_put", "tile_put_masked", "tile_add_at", "tile_bits_at", "tile_scatter", "tile_scatter_sum",
+)  # fmt: skip
+
+
 def in_place_operand(op: Op) -> Value | None:
     """The operand whose memory a block op may overwrite with its result, if the operand is not needed afterwards."""
-    if op.definition.name in ("tile_insert", "tile_put", "tile_add_at"):
+    if op.definition.name in IN_PLACE:
         return op.operands[0]
     return op.operands[2] if op.definition.name == "tile_matmul_add" else None
 
