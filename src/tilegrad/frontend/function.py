@@ -17,6 +17,7 @@ import sys
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,9 @@ from tilegrad.element_types import HostValue, StructValue
 from tilegrad.frontend import source as sources
 from tilegrad.frontend.liveness import Liveness, stores
 from tilegrad.frontend.source import Source
+from tilegrad.ops.random import ADVANCING
+
+_ADVANCING = frozenset(f.__name__ for f in ADVANCING)
 
 
 class Missing(Exception):
@@ -113,7 +117,7 @@ def _locals_around(python: types.FunctionType) -> dict[str, Any]:
 def evaluated_annotations(cls: type) -> dict[str, Any]:
     """The annotations of a class; text (postponed annotations) is evaluated where the class is being defined."""
     frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__") != cls.__module__:
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back
     around = {**frame.f_globals, **frame.f_locals} if frame else vars(sys.modules[cls.__module__])
     found = {}
@@ -124,12 +128,16 @@ def evaluated_annotations(cls: type) -> dict[str, Any]:
     return found
 
 
+#: the folder of tilegrad's own code
+_PACKAGE = str(Path(__file__).parent.parent)
+
+
 class _TestInside(ast.NodeTransformer):
-    """Turns `while test` whose test assigns a name into `while True` that breaks."""
+    """Turns `while test` whose test assigns a name, or draws a random number, into `while True` that breaks."""
 
     def visit_While(self, node: ast.While) -> ast.While:
         self.generic_visit(node)
-        if not any(isinstance(n, ast.NamedExpr) for n in ast.walk(node.test)):
+        if not any(isinstance(n, ast.NamedExpr) or _draws(n) for n in ast.walk(node.test)):
             return node
         stop = ast.If(ast.UnaryOp(ast.Not(), node.test), [ast.Break()], [])
         always = ast.copy_location(ast.Constant(True), node.test)
@@ -137,6 +145,13 @@ class _TestInside(ast.NodeTransformer):
             if isinstance(made, (ast.If, ast.UnaryOp, ast.Break)) and not hasattr(made, "lineno"):
                 ast.copy_location(made, node.test)
         return ast.copy_location(ast.While(always, [stop, *node.body], node.orelse), node)
+
+
+def _draws(node: ast.AST) -> bool:
+    """Whether a call looks like one that changes its first argument."""
+    if not isinstance(node, ast.Call):
+        return False
+    return getattr(node.func, "attr", getattr(node.func, "id", "")) in _ADVANCING
 
 
 class Function:
