@@ -11,7 +11,6 @@ import builtins
 import difflib
 import functools
 import inspect
-import math
 import re
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +32,7 @@ from tilegrad.diagnostics import (
 from tilegrad.dtypes import DType
 from tilegrad.element_types import CompositeType, HostValue, StructType, StructValue
 from tilegrad.frontend import signature
+from tilegrad.frontend.absent import Folded, folded, is_lanes
 from tilegrad.frontend.composites import is_indexed
 from tilegrad.frontend.function import Capture, Function, Missing, snapshot
 from tilegrad.frontend.index import TILE_METHODS, Indexing, Method
@@ -54,9 +54,10 @@ from tilegrad.frontend.signature import ArrayAnnotation, NumberAnnotation
 from tilegrad.frontend.source import Source
 from tilegrad.ir.core import Value, free_values
 from tilegrad.ir.opdef import OpDef
-from tilegrad.ir.types import ArrayType, TileType, is_varying
-from tilegrad.op import REGISTRY, broadcast_shapes, describe
+from tilegrad.ir.types import ArrayType, is_varying
+from tilegrad.op import REGISTRY, broadcast_shapes, describe, unwrap
 from tilegrad.ops.control import build_map
+from tilegrad.ops.operators import OfPresent
 
 
 class Intrinsic:
@@ -111,18 +112,6 @@ _STATIC_NAMES = frozenset(
     ("shape", "axis", "axes", "dtype", "storage", "keepdims", "propagate_nan", "bounds_check", "aligned", "norm",
      "fill_mode", "sizes", "steps", "precision", "reverse", "exclusive")
 )  # fmt: skip
-
-#: reductions of one element for each lane, and what an absent lane contributes
-_NEUTRAL: dict[str, Callable[[DType], Any]] = {
-    "tile_sum": lambda d: False if d.kind == "b" else 0.0 if d.is_float else 0,
-    "tile_prod": lambda d: 1.0 if d.is_float else 1,
-    "tile_min": lambda d: math.nan if d.is_float else d.max,
-    "tile_argmin": lambda d: math.nan if d.is_float else d.max,
-    "tile_max": lambda d: math.nan if d.is_float else d.min,
-    "tile_argmax": lambda d: math.nan if d.is_float else d.min,
-}
-
-_REDUCED = {"add": "tile_sum", "mul": "tile_prod", "minimum": "tile_min", "maximum": "tile_max"}
 
 #: arguments that older versions of Warp had, and what to write now
 _OLD_FORMS = {
@@ -360,9 +349,10 @@ class Calls(Indexing):
 
     def _called_back(self, node: ast.AST, function: Callee, *args: Any) -> Any:
         """A user's function called by an op that takes a function, such as tile_reduce."""
-        if any(isinstance(a, Value) and isinstance(a.type, TileType) for a in args):
-            tiles = tuple(self.wrap(a) for a in args)
-            return self._map(node, function, tiles, [t.value for t in tiles]).value
+        operands = tuple(self.wrap(a) for a in args)
+        tiles = [leaf.value for x in operands for leaf in leaves(x) if isinstance(leaf, TileRef)]
+        if tiles:
+            return self._map(node, function, operands, tiles)
         result = self.inline(node, function, tuple(self.wrap(a) for a in args), {})
         return result.value if isinstance(result, TileRef) else self.scalar(result)
 
@@ -402,25 +392,36 @@ class Calls(Indexing):
             self.fail(node, f"{name}: there is no parameter `{key}`", help=help, kind=TypeMismatch)
 
     def _without_absent_lanes(self, node: ast.AST, name: str, args: tuple[Any, ...], kwargs: Any) -> tuple[Any, ...]:
-        """In a reduction over one element for each lane, absent lanes count as the neutral element."""
-        if name == "tile_reduce" and isinstance(args[0], OpDef) and args[0].name in _REDUCED:
-            rest = self._without_absent_lanes(node, _REDUCED[args[0].name], args[1:], kwargs)
-            return (args[0], *rest)
-        if name not in _NEUTRAL or not args or not isinstance(args[0], TileRef):
+        """In a reduction or scan, elements of absent lanes count as the neutral element."""
+        fold = folded(name, args, kwargs) if self.builder.per_lane or self.decisions.guard else None
+        if fold is None:
             return args
-        value = args[0].value
-        direct = value.op is not None and value.op.name == "tile_from_lanes"
-        if value not in self.lane_tiles or not (self.builder.per_lane or self.decisions.guard):
-            return args
-        if name == "tile_sum" and direct:
-            return args
-        dtype = args[0].dtype
-        neutral = _NEUTRAL[name](dtype)
-        if kwargs.get("propagate_nan") and dtype.is_float:
-            neutral = dtype.max if "min" in name else dtype.min
-        present = self._lane_op(node, "lanes_present")
+        named = dict(enumerate(args)) | kwargs
+        if fold.neutral is not None:
+            named[fold.key] = self._neutralised(node, fold, fold.tile)
+        else:
+            masks = (self._presence_of(node, leaf) for leaf in leaves(fold.tile))
+            present = next((m for m in masks if m is not None), None)
+            operator: int | str = 0 if args else "op"
+            if present is not None:
+                named[operator] = OfPresent(named[operator], present)
+        kwargs.update((k, named[k]) for k in kwargs)
+        return tuple(named[i] for i in range(len(args)))
+
+    def _neutralised(self, node: ast.AST, fold: Folded, x: Any) -> Any:
+        """The tile with elements of absent lanes replaced."""
+        if isinstance(x, Composite):
+            return map_parts(lambda part: self._neutralised(node, fold, part), x)
+        present = None if fold.adds and is_lanes(x.value) else self._presence_of(node, x)
+        if present is None or fold.neutral is None:
+            return x
+        return self.emit(node, "where", present, x, self.typed(fold.neutral(x.dtype), x.dtype))
+
+    def _presence_of(self, node: ast.AST, tile: TileRef) -> Value | None:
+        """The bool tile of elements that come from lanes that are there, if that is not all of them."""
+        present = self.presence.of(tile.value, lambda: unwrap(self._lane_op(node, "lanes_present")))
         self.builder.loc = self.loc(node)
-        return (self.emit(node, "where", present, args[0], self.typed(neutral, dtype)), *args[1:])
+        return present
 
     def _lane_op(self, node: ast.AST, name: str, **attrs: Any) -> Any:
         op = REGISTRY[name]

@@ -639,6 +639,7 @@ class Carry:
             if slot.start in flow.weak:
                 flow.weak[arg] = flow.weak[slot.start]
             if isinstance(arg.type, TileType):
+                flow.presence.origins[arg] = slot.start
                 ref = self._new_tile(slot, arg)
                 self.begun[len(values)] = ref.cell
                 values.append(ref)
@@ -651,6 +652,7 @@ class Carry:
                     _fill(tree, values), old.loc if isinstance(old, Binding) else Loc("", 0)
                 )
         for cell, arg in zip(self.cells, args[len(self.slots) :], strict=True):
+            flow.presence.origins[arg] = cell.value
             cell.set(arg)
 
     def _new_tile(self, slot: _Slot, arg: Value) -> TileRef:

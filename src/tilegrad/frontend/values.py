@@ -28,6 +28,7 @@ from tilegrad.diagnostics import (
 )
 from tilegrad.dtypes import DType
 from tilegrad.element_types import HostValue, StructValue
+from tilegrad.frontend.absent import Presence
 from tilegrad.frontend.lanes import LaneBuilder
 from tilegrad.frontend.scope import (
     Cell,
@@ -117,8 +118,8 @@ class Values:
         self.weak: dict[Value, Weak] = {}
         #: indices of loops with constant bounds, which may be unrolled if a constant is needed
         self.indices: dict[Value, Key] = {}
-        #: tiles that hold one element for each lane
-        self.lane_tiles: set[Value] = set()
+        #: which elements of tiles come from lanes that are absent
+        self.presence = Presence()
 
     # --- places and errors --------------------------------------------------------------------------------------
 
@@ -217,15 +218,10 @@ class Values:
         return self.wrap(result)
 
     def _mark(self, function: Any, result: Value, args: tuple[Any, ...]) -> None:
-        """Hand on what is known of the operands: weak types, and one element for each lane."""
+        """Hand on that the operands have weak types."""
         operands = [a for a in args if isinstance(a, (Value, TileRef))]
         elementwise = isinstance(function, OpDef) and function.elementwise is not None
-        if isinstance(result.type, TileType):
-            made_of_lanes = result.op is not None and result.op.name in ("tile_from_lanes", "lanes_present")
-            inherited = any(isinstance(a, TileRef) and a.value in self.lane_tiles for a in operands)
-            if made_of_lanes or (elementwise and inherited):
-                self.lane_tiles.add(result)
-        elif elementwise and operands:
+        if elementwise and operands and not isinstance(result.type, TileType):
             self._hand_on_weakness(result, operands)
 
     def _hand_on_weakness(self, result: Value, operands: list[Any]) -> None:
