@@ -36,6 +36,8 @@ class Config:
     block_dim: int
     #: verify the IR between passes (TILEGRAD_VERIFY)
     verify: bool
+    #: fill what a kernel has not written yet with NaN, so that it shows (TILEGRAD_DEBUG)
+    debug: bool = False
 
 
 config = Config(
@@ -45,4 +47,5 @@ config = Config(
     device=os.environ.get("TILEGRAD_DEVICE", "cpu"),
     block_dim=int(os.environ.get("TILEGRAD_BLOCK_DIM", "256")),
     verify=_flag("TILEGRAD_VERIFY", False),
+    debug=_flag("TILEGRAD_DEBUG", False),
 )

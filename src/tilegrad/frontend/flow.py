@@ -249,6 +249,7 @@ class Flow(Values):
             except _Grow as more:
                 carried += more.cells
                 grown |= more.names
+                names |= more.changed
                 continue
             finally:
                 self.frame.names = dict(entry)
@@ -258,12 +259,16 @@ class Flow(Values):
 
 
 class _Grow(Exception):
-    """A loop has to carry more than was known: tiles that its body writes, names that it binds for good."""
+    """A loop has to carry more than was known: tiles that its body writes, names that it binds for good.
 
-    def __init__(self, cells: list[Cell], names: dict[str, Any]) -> None:
+    `changed` are names that calls in the body change, such as the state in `randf(rng)`.
+    """
+
+    def __init__(self, cells: list[Cell], names: dict[str, Any], changed: frozenset[str]) -> None:
         super().__init__()
         self.cells = cells
         self.names = names
+        self.changed = changed
 
 
 def _flat(x: Any) -> Iterator[Any]:
@@ -669,9 +674,9 @@ class Carry:
         flow = self.flow
         changed = flow.journal.changed(self.mark, self.serial)
         more = [c for c in changed if c not in self.cells]
-        names = self._newly_bound()
-        if more or names:
-            raise _Grow(more, names)
+        names, by_calls = self._newly_bound(), self.changed_by_calls()
+        if more or names or by_calls:
+            raise _Grow(more, names, by_calls)
         values: list[Any] = [None] * len(self.slots)
         for name, tree in self.trees.items():
             entry = flow.frame.names.get(name)
@@ -688,6 +693,16 @@ class Carry:
             self._end(name, tree, binding, binding.value, changed, values)
         self._require_distinct()
         return values + [cell.value for cell in self.cells]
+
+    def changed_by_calls(self) -> frozenset[str]:
+        """Live names that are not assigned in the body, and yet are no longer what they were before the loop."""
+        found, names = set(), self.flow.frame.names
+        for name in self.live - set(self.assigned):
+            before, now = self.entry.get(name), names.get(name)
+            if isinstance(before, Binding) and isinstance(now, Binding):
+                pairs = zip(_flat(before.value), _flat(now.value), strict=False)
+                found |= {name} if any(x is not y for x, y in pairs) else set()
+        return frozenset(found)
 
     def _require_distinct(self) -> None:
         """A tile that a turn writes in place must not have become another name of a tile in the turn before."""
