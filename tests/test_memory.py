@@ -30,7 +30,7 @@ def run(kernel: Any, *args: Any, device: str = "cpu", dim: Any = 1, block_dim: i
     return args[-1].tolist()
 
 
-# --- gather and scatter of arrays -------------------------------------------------------------------------------------
+# --- gather and scatter of arrays -----------------------------------------------------------------------------------
 
 
 @tg.kernel
@@ -95,3 +95,559 @@ def test_rows_added_one_after_another(device: str) -> None:
     run(add_rows, a, index, old, y, device=device)
     np.testing.assert_array_equal(y, [1 + a[3], [1] * 3, 1 + a[0] + a[2]])
     np.testing.assert_array_equal(old, [[1] * 3, [0] * 3, 1 + a[0], [1] * 3])
+
+
+@both
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_axis_type_and_rank(device: str, data: Any) -> None:
+    """Gather, scatter and add along any axis with indices of any integer type, some outside and some equal."""
+    rank = data.draw(st.integers(1, 4))
+    axis = data.draw(st.integers(-rank, rank - 1))
+    extents = [data.draw(st.integers(1, 5)) for _ in range(rank)]
+    shape = tuple(data.draw(st.integers(1, 6)) for _ in range(rank))
+    offset = tuple(data.draw(st.integers(-1, 2)) for _ in range(rank))
+    d = data.draw(st.sampled_from(dt.INTEGERS))
+    element = data.draw(st.sampled_from((dt.float32, dt.int64, dt.uint8, dt.bfloat16)))
+    n = shape[axis]
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    index = rng.integers(0 if d.kind == "u" else -2, 7, n).astype(d.np)
+    block = data.draw(st.sampled_from((1, 3, 16)))
+    shown = tuple(s + 4 for s in extents)
+
+    @tg.kernel
+    def kernel(a: Any, i: Any, g: Any, s: Any, r: Any) -> None:
+        index = tg.tile_load(i, shape=n)
+        t = tg.tile_load_indexed(a, index, shape=shape, offset=offset, axis=axis)
+        tg.tile_store(g, t)
+        tg.tile_store_indexed(s, index, t, offset=offset, axis=axis)
+        tg.tile_atomic_add_indexed(r, index, t, offset=offset, axis=axis)
+
+    a = rng.integers(1, 9, extents).astype(element.np)
+    g, s, r = (np.zeros(x, element.np) for x in (shape, shown, shown))
+    tg.launch_tiled(kernel, dim=2, inputs=[a, index, g, s, r], block_dim=block, device=device)
+    expected = [np.zeros(x, element.np) for x in (shape, shown, shown)]
+    for e in np.ndindex(shape):
+        place = tuple(int(index[x]) + o if k == axis % rank else x + o for k, (x, o) in enumerate(zip(e, offset)))
+        if all(0 <= p < m for p, m in zip(place, extents)):
+            expected[0][e] = a[place]
+        if all(0 <= p < m for p, m in zip(place, shown)):
+            expected[1][place] = expected[0][e]
+            expected[2][place] += 2 * expected[0][e]
+    for got, want in zip((g, s, r), expected, strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@tg.kernel
+def computed_index(a: F1, i: I2, y: F1) -> None:
+    both_rows = tg.tile_load(i, shape=(2, 4))
+    index = tg.tile_reshape(both_rows[1:, ::2], 2) * 2 + both_rows[0, 1:3]
+    tg.tile_store(y, tg.tile_load_indexed(a, index, shape=2))
+
+
+@both
+def test_a_computed_index_tile(device: str) -> None:
+    """C61. (Peer: a sliced or reshaped index tile did not compile.)"""
+    i = np.array([[0, 1, -1, 0], [2, 0, 3, 0]], np.int32)
+    assert run(computed_index, np.arange(10.0), i, np.zeros(2), device=device) == [5.0, 5.0]
+
+
+@tg.kernel
+def gather_of_gathered(a: F1, i: I1, y: F1) -> None:
+    index = tg.tile_load(i, shape=4)
+    total = tg.tile_zeros(shape=4, dtype=tg.float64)
+    for k in range(3):
+        t = tg.tile_load_indexed(a, (index + k) % 5, shape=4)
+        if k != 1:
+            total += tg.sin(t) * t
+        else:
+            total += t * 2.0
+    tg.tile_store_indexed(y, index, total)
+    tg.tile_atomic_add_indexed(y, index + 1, total * total)
+
+
+@both
+def test_gradients_in_loops_and_branches(device: str) -> None:
+    rng = np.random.default_rng(3)
+    gradcheck(gather_of_gathered, 1, [rng.standard_normal(6), ints(2, 0, 2, 4)], [np.zeros(6)], device=device)
+
+
+def test_wrong_indexed_calls() -> None:
+    def refuse(call: Any, text: str) -> None:
+        @tg.kernel
+        def kernel(a: F2, i: I1) -> None:
+            call(a, tg.tile_load(i, shape=4))
+
+        with pytest.raises(tg.TilegradError, match=text):
+            tg.launch_tiled(kernel, dim=1, inputs=[np.zeros((3, 3)), ints(0, 1, 2, 0)])
+
+    refuse(lambda a, i: tg.tile_load_indexed(a, i, shape=(3, 3)), r"needs 3 indices in a 1-D tile")
+    refuse(lambda a, i: tg.tile_load_indexed(a, i, shape=4), "2 dimensions, the tile 1")
+    refuse(lambda a, i: tg.tile_load_indexed(a, i, shape=(4, 3), axis=2), "axis 2 is out of range")
+    refuse(lambda a, i: tg.tile_load_indexed(a, tg.tile_astype(i, float), shape=(4, 3)), "must be integers")
+    refuse(lambda a, i: tg.tile_load_indexed(a, tg.tile_reshape(i, (2, 2)), (4, 3)), r"tile_reshape\(indices, 4\)")
+    refuse(lambda a, i: tg.tile_load_indexed(a, i, shape=(4, 3), offset=1), "2 offsets are needed")
+    refuse(lambda a, i: tg.tile_load_indexed(a, i, shape=(4, 3), fill="x"), "fill must be a compile-time number")
+    refuse(lambda a, i: tg.tile_store_indexed(a, i, tg.tile_zeros((4, 3), int)), "array holds float64, the tile int32")
+    refuse(lambda a, i: tg.tile_store_indexed(a, a, i), "`indices` must be a tile")
+
+
+# --- index tiles of tiles -------------------------------------------------------------------------------------------
+
+
+@tg.kernel
+def picks(x: F3, i: I1, j: I2, a: F3, b: F3, c: F2, d: F2, e: Any) -> None:
+    t = tg.tile_load(x, shape=(3, 4, 5))
+    row, two = tg.tile_load(i, shape=3), tg.tile_load(j, shape=(2, 3))
+    tg.tile_store(a, t[row])
+    tg.tile_store(b, t[:, row, ::2])
+    tg.tile_store(c, t[row, :, 1])
+    tg.tile_store(d, t[1, two, row])
+    tg.tile_store(e, t[1:, two, ::-1])
+
+
+@both
+def test_index_tiles_read_as_in_numpy(device: str) -> None:
+    rng = np.random.default_rng(1)
+    x, i = rng.standard_normal((3, 4, 5)), ints(2, -1, 0)
+    j = np.array([[0, -4, 3], [2, 2, 1]], np.int32)
+    want = [x[i], x[:, i, ::2], x[i, :, 1], x[1, j, i], x[1:, j, ::-1]]
+    outs = [np.zeros(w.shape) for w in want]
+    pullback = tg.vjp(picks, 1, [x, i, j], outs, device=device)
+    for got, w in zip(outs, want, strict=True):
+        np.testing.assert_array_equal(got, w)
+    cts = [rng.standard_normal(w.shape) for w in want]
+    expected = np.zeros_like(x)
+    for key, ct in zip([(i,), (slice(None), i, slice(None, None, 2)), (i, slice(None), 1), (1, j, i),
+                        (slice(1, None), j, slice(None, None, -1))], cts, strict=True):  # fmt: skip
+        np.add.at(expected, key, ct)
+    np.testing.assert_allclose(pullback(*cts)[0], expected)
+
+
+@tg.kernel
+def writes(x: F2, v: F2, i: I1, y: F2) -> None:
+    t = tg.tile_load(x, shape=(4, 3))
+    new = tg.tile_load(v, shape=(3, 3))
+    row = tg.tile_load(i, shape=3)
+    t[row] = new
+    t[row, 1] += new[0]
+    t[:, row] -= 0.5
+    t[1:][row[:2] * 0 + 1, ::2] *= 2.0
+    t[t > 3.0] = 3.0
+    t[t < -2.0] += new[0, 0]
+    tg.tile_store(y, t)
+
+
+@both
+def test_index_tiles_and_masks_written_as_in_numpy(device: str) -> None:
+    rng = np.random.default_rng(2)
+    x, v, i = rng.standard_normal((4, 3)) * 2, rng.standard_normal((3, 3)) * 2, ints(1, -3, 2)
+
+    def reference(x: Host, v: Host) -> Host:
+        t = x.copy()
+        t[i] = v
+        np.add.at(t, (i, 1), v[0])
+        np.subtract.at(t, (slice(None), i), 0.5)
+        t[1:][np.array([1, 1]), ::2] *= 2.0
+        t[t > 3.0] = 3.0
+        t[t < -2.0] += v[0, 0]
+        return t
+
+    y = np.zeros((4, 3))
+    tg.launch_tiled(writes, dim=1, inputs=[x, v, i, y], device=device)
+    np.testing.assert_allclose(y, reference(x, v))
+    gradcheck(writes, 1, [x, v, i], [y], device=device)
+
+
+@both
+def test_an_index_outside_the_tile_raises(device: str) -> None:
+    for bad in (3, -4, 2**31 - 1, -(2**31)):
+        with pytest.raises(tg.KernelIndexError, match=f"{bad} is out of range for axis 0 with size 3"):
+            tg.launch_tiled(sliced_by, dim=1, inputs=[np.zeros((3, 2)), ints(0, bad), np.zeros((2, 2))], device=device)
+
+
+@tg.kernel
+def sliced_by(x: F2, i: I1, y: F2) -> None:
+    tg.tile_store(y, tg.tile_slice_indexed(tg.tile_load(x, shape=(3, 2)), tg.tile_load(i, shape=2)))
+
+
+@tg.kernel
+def sliced_along(x: F2, i: I1, y: F2) -> None:
+    tg.tile_store(y, tg.tile_slice_indexed(tg.tile_load(x, shape=(3, 2)), indices=tg.tile_load(i, shape=4), axis=-1))
+
+
+@both
+def test_slice_indexed(device: str) -> None:
+    x = np.arange(6.0).reshape(3, 2)
+    assert run(sliced_along, x, ints(1, 0, -1, -2), np.zeros((3, 4)), device=device) == x[:, [1, 0, -1, -2]].tolist()
+
+
+def test_subscripts_that_make_no_sense() -> None:
+    def refuse(call: Any, text: str) -> None:
+        @tg.kernel
+        def kernel(a: F2, i: I1) -> None:
+            call(tg.tile_load(a, shape=(3, 4)), tg.tile_load(i, shape=3))
+
+        with pytest.raises(tg.TilegradError, match=text):
+            tg.launch_tiled(kernel, dim=1, inputs=[np.zeros((3, 4)), ints(0, 1, 2)])
+
+    refuse(lambda t, i: t[t > 0.0], "how many elements a mask chooses")
+    refuse(lambda t, i: t[i > 0], "a mask must have the shape of the tile")
+    refuse(lambda t, i: t[t], "an index tile holds integers")
+    refuse(lambda t, i: t[i, None], "None does not stand beside an index tile")
+    refuse(lambda t, i: t[i, 4], "index 4 is outside axis 1")
+    refuse(lambda t, i: t[i, i[:2]], "do not broadcast")
+    refuse(lambda t, i: t[i, i, i], "3 indices")
+
+
+# --- elements of tiles ----------------------------------------------------------------------------------------------
+
+
+@tg.kernel
+def element_forms(x: F1, y: F2) -> None:
+    t = tg.tile_load(x, shape=8)
+    g = tg.tile_reshape(t, (2, 4))
+    t[0] = 5.0
+    g[0, 1] += x[0]
+    t[-6] -= 2.0
+    g[0][3] *= 3.0
+    t[4:][0] /= 4.0
+    t[5] //= 2.0
+    g[-1, -2] %= 1.5
+    t[7] **= 2.0
+    tg.tile_store(y, g)
+
+
+@both
+def test_every_element_form(device: str) -> None:
+    x = np.array([1.5, 2.0, 3.0, 4.0, 5.0, 6.5, 7.0, 1.25])
+    y = np.zeros((2, 4))
+    tg.launch_tiled(element_forms, dim=1, inputs=[x, y], device=device)
+    np.testing.assert_allclose(y.ravel(), [5, 3.5, 1, 12, 1.25, 3, 1.0, 1.5625])
+    gradcheck(element_forms, 1, [x], [y], device=device)
+
+
+@tg.kernel
+def bit_forms(x: I1, y: I1) -> None:
+    t = tg.tile_load(x, shape=6)
+    t[0] &= 6
+    t[1] |= 8
+    t[2] ^= 3
+    t[3] <<= 2
+    t[4] >>= 1
+    t[2:4] |= 16
+    t[-1] //= -2
+    tg.tile_store(y, t)
+
+
+@both
+def test_bit_forms(device: str) -> None:
+    x = ints(7, 1, 5, 3, 9, 7)
+    assert run(bit_forms, x, ints(*[0] * 6), device=device) == [6, 9, 22, 28, 4, -4]
+
+
+@tg.kernel
+def by_lanes(x: F1, bits: I1, y: F1, z: I1) -> None:
+    _, lane = tg.tid()
+    t = tg.tile_zeros(shape=4, dtype=tg.float64)
+    u = tg.tile_full(shape=4, value=255, dtype=int)
+    t[lane % 3] += x[lane]
+    t[0] -= 0.5 * x[lane]
+    t[lane % 2 - 1] += 1.0
+    u[lane % 2] &= bits[lane]
+    u[2] ^= bits[lane]
+    u[-1] |= 256 << lane
+    t[lane // 4] = t[lane // 4] + x[lane]
+    tg.tile_store(y, t)
+    tg.tile_store(z, u)
+
+
+@both
+def test_lanes_take_turns(device: str) -> None:
+    rng = np.random.default_rng(5)
+    x, bits = rng.standard_normal(6), rng.integers(0, 256, 6).astype(np.int32)
+    t, u = np.zeros(4), np.full(4, 255, np.int32)
+    for k in range(6):
+        t[k % 3] += x[k]
+    for k in range(6):
+        t[0] -= 0.5 * x[k]
+    for k in range(6):
+        t[k % 2 - 1] += 1
+        u[k % 2] &= bits[k]
+        u[2] ^= bits[k]
+        u[3] |= 256 << k
+    t[0], t[1] = t[0] + x[3], t[1] + x[5]
+    y, z = np.zeros(4), np.zeros(4, np.int32)
+    tg.launch_tiled(by_lanes, dim=1, inputs=[x, bits, y, z], block_dim=6, device=device)
+    np.testing.assert_array_equal(y, t)
+    np.testing.assert_array_equal(z, u)
+    gradcheck(by_lanes, 1, [x, bits], [y, z], block_dim=6, device=device)
+
+
+@tg.kernel
+def own_element(x: F1, y: F1) -> None:
+    _, lane = tg.tid()
+    t = tg.tile_load(x, shape=4)
+    t[lane] *= x[lane]
+    t[3 - lane] = tg.sin(t[3 - lane])
+    tg.tile_store(y, t)
+
+
+@both
+def test_every_lane_its_own_element(device: str) -> None:
+    x = np.array([0.5, 1.5, 2.5, 3.5])
+    y = np.zeros(4)
+    tg.launch_tiled(own_element, dim=1, inputs=[x, y], block_dim=4, device=device)
+    np.testing.assert_allclose(y, np.sin(x * x))
+    gradcheck(own_element, 1, [x], [y], block_dim=4, device=device)
+
+
+def test_lanes_do_not_multiply_one_element() -> None:
+    @tg.kernel
+    def kernel(x: F1) -> None:
+        t = tg.tile_zeros(shape=4, dtype=tg.float64)
+        t[0] *= x[tg.tid()]
+
+    with pytest.raises(tg.TypeMismatch, match=r"(?s)`\*=` on one tile element by all lanes.*\+= -= &= \|= \^="):
+        tg.launch(kernel, dim=4, inputs=[np.ones(4)])
+
+
+@tg.kernel
+def lane_sums(x: F1, y: F1) -> None:
+    """G25."""
+    j = tg.tid()
+    a = tg.tile_zeros(shape=8, dtype=tg.float64)
+    a[j] = x[j]
+    tg.tile_atomic_add(y, a)
+
+
+@tg.kernel
+def replaced_twice(x: F1, y: F1) -> None:
+    a = tg.tile_zeros(shape=2, dtype=tg.float64)
+    a[0] = x[0]
+    a[0] = x[1]
+    a[1] = x[2]
+    tg.tile_store(y, a)
+
+
+@both
+def test_written_elements_have_gradients(device: str) -> None:
+    """G25, C7. (Peer: the chain was cut, or an overwritten value was credited.)"""
+    x, y = np.full(8, 2.0), np.zeros(8)
+    with tg.Tape() as tape:
+        a, b = tg.array(x, requires_grad=True), tg.array(y, requires_grad=True)
+        tg.launch(lane_sums, dim=8, inputs=[a, b], block_dim=8, device=device)
+    tape.backward(grads={b: tg.array(np.ones(8))})
+    assert b.numpy().tolist() == [2.0] * 8 and np.asarray(a.grad).tolist() == [1.0] * 8
+    y = np.zeros(2)
+    pullback = tg.vjp(replaced_twice, 1, [np.ones(3)], [y], device=device)
+    assert pullback(np.array([3.0, 4.0]))[0].tolist() == [0.0, 3.0, 4.0]
+
+
+# --- contributions of lanes -----------------------------------------------------------------------------------------
+
+
+@tg.kernel
+def scatters(x: F1, i: I1, y: F2, z: F1) -> None:
+    _, lane = tg.tid()
+    t = tg.tile_zeros(shape=(2, 3), dtype=tg.float64)
+    tg.tile_scatter_add(t, lane % 2, i[lane], x[lane], i[lane] < 3)
+    tg.tile_scatter_add(t, 0, 1, value=x[lane] * x[lane], has_value=lane > 2)
+    tg.tile_scatter_add(a=t, i=1, j=-1, value=1.5, atomic=False)
+    u = tg.tile_full(shape=3, value=7.0, dtype=tg.float64)
+    tg.tile_scatter_masked(u, i[lane], x[lane], i[lane] < 3)
+    tg.tile_store(y, t)
+    tg.tile_store(z, u)
+
+
+@both
+@pytest.mark.parametrize("block_dim", [1, 5, 16])
+def test_scattered_contributions(device: str, block_dim: int) -> None:
+    rng = np.random.default_rng(6)
+    x, i = rng.standard_normal(block_dim), rng.integers(-3, 3, block_dim).astype(np.int32)
+    i[2::3] = 1000  # without a value the index is not looked at
+    t, u = np.zeros((2, 3)), np.full(3, 7.0)
+    for k in range(block_dim):
+        if i[k] < 3:
+            t[k % 2, i[k]] += x[k]
+            u[i[k]] = x[k]
+    for k in range(3, block_dim):
+        t[0, 1] += x[k] * x[k]
+    t[1, 2] += 1.5
+    y, z = np.zeros((2, 3)), np.zeros(3)
+    tg.launch_tiled(scatters, dim=1, inputs=[x, i, y, z], block_dim=block_dim, device=device)
+    np.testing.assert_allclose(y, t, rtol=1e-15)
+    np.testing.assert_array_equal(z, u)
+    gradcheck(scatters, 1, [x, i], [y, z], block_dim=block_dim, device=device)
+
+
+@both
+def test_a_contribution_outside_raises(device: str) -> None:
+    x, i = np.zeros(4), ints(0, 1, -4, 0)
+    with pytest.raises(tg.KernelIndexError, match="-4 is out of range for axis 1 with size 3"):
+        tg.launch_tiled(scatters, dim=1, inputs=[x, i, np.zeros((2, 3)), x], block_dim=4, device=device)
+
+
+def test_wrong_contributions() -> None:
+    def refuse(call: Any, text: str) -> None:
+        @tg.kernel
+        def kernel(a: F2) -> None:
+            call(tg.tile_load(a, shape=(3, 4)))
+
+        with pytest.raises(tg.TilegradError, match=text):
+            tg.launch_tiled(kernel, dim=1, inputs=[np.zeros((3, 4))])
+
+    refuse(lambda t: tg.tile_scatter_add(t, 1, 2.0), "takes 2 indices, a value and has_value")
+    refuse(lambda t: tg.tile_scatter_masked(t, 1, 1, 2.0, True, False), "takes 2 indices")
+    refuse(lambda t: tg.tile_scatter_add(t, 3, 1, 2.0), "index 3 is out of range for axis 0")
+    refuse(lambda t: tg.tile_scatter_add(t, 1, 1, True), "literal True")
+    refuse(lambda t: tg.tile_scatter_add(t, 1, 1, tg.float32(2.0)), "holds float64, the value is float32")
+
+
+# --- lanes that have left -------------------------------------------------------------------------------------------
+
+
+@tg.kernel
+def left_early(x: F1, y: F1, n: int) -> None:
+    i = tg.tid()
+    if i >= n:
+        return
+    t = tg.tile_zeros(shape=3, dtype=tg.float64)
+    t[i] = x[i]
+    t[i] += 1.0
+    y[i] = t[i] * 2.0
+
+
+@both
+def test_lanes_that_have_left_touch_no_element(device: str) -> None:
+    y = np.zeros(8)
+    tg.launch(left_early, dim=8, inputs=[np.arange(8.0), y, 3], block_dim=8, device=device)
+    assert y.tolist() == [2.0, 4.0, 6.0, 0, 0, 0, 0, 0]
+
+
+# --- assignments of parts -------------------------------------------------------------------------------------------
+
+
+@tg.kernel
+def assigned(x: F1, z: F1, y: F1) -> None:
+    """G26, with the source made by a map."""
+    t = tg.tile_load(x, shape=8)
+    tg.tile_assign(t, tg.tile_map(lambda v: v * 1.0, tg.tile_load(z, shape=4)), offset=2)
+    tg.tile_store(y, t)
+
+
+@both
+def test_tile_assign_over_a_part(device: str) -> None:
+    """G26, C8. (Peer: the destination was counted twice.)"""
+    y = np.zeros(8)
+    pullback = tg.vjp(assigned, 1, [np.arange(8.0), -np.arange(4.0)], [y], device=device)
+    assert y.tolist() == [0, 1, 0, -1, -2, -3, 6, 7]
+    dx, dz = pullback(np.arange(1.0, 9.0))
+    assert dx.tolist() == [1, 2, 0, 0, 0, 0, 7, 8] and dz.tolist() == [3, 4, 5, 6]
+
+
+@tg.kernel
+def overlapping(x: F2, n: int, y: F2) -> None:
+    t = tg.tile_load(x, shape=(4, 4))
+    tg.tile_assign(t, t.T)
+    tg.tile_assign(t, t[:2, 1:], offset=(n, n - 1))
+    t[1:] = t[:-1]
+    t[:, ::2] = t[:, 1::2]
+    tg.tile_assign(t[0], tg.tile_full(shape=4, value=3, dtype=int))
+    tg.tile_store(y, t)
+
+
+@both
+def test_assignment_reads_before_it_writes(device: str) -> None:
+    """C50. (Peer: a tile assigned its own transpose was scrambled.)"""
+    x = np.random.default_rng(4).standard_normal((4, 4))
+    y = np.zeros((4, 4))
+    t = x.T.copy()
+    t[2:, 1:] = t[:2, 1:].copy()
+    t[1:] = t[:-1].copy()
+    t[:, ::2] = t[:, 1::2].copy()
+    t[0] = 3
+    tg.launch_tiled(overlapping, dim=1, inputs=[x, 2, y], device=device)
+    np.testing.assert_array_equal(y, t)
+    gradcheck(overlapping, 1, [x, 2], [y], device=device)
+    for n in (-1, 3):
+        with pytest.raises(tg.KernelIndexError, match="out of range"):
+            tg.launch_tiled(overlapping, dim=1, inputs=[x, n, y], device=device)
+
+
+@tg.kernel
+def parts(x: F2, y: F2) -> None:
+    t = tg.tile_load(x, shape=(4, 6))
+    t[0] = 1.0
+    t[1:3, ::-2] = t[0, :3]
+    t[3][::2] *= 2.0
+    t[-1, -4:][1] += 5.0
+    v = tg.tile_view(t, (slice(1, 3), slice(0, 2)))
+    v += x[0, 0]
+    v[0] -= t[3, :2]
+    w = t[::-1][::2]
+    w[1, 5] = 9.0
+    tg.tile_store(y, t)
+
+
+@both
+def test_parts_are_views(device: str) -> None:
+    x = np.random.default_rng(7).standard_normal((4, 6))
+    t = x.copy()
+    t[0] = 1
+    t[1:3, ::-2] = t[0, :3]
+    t[3, ::2] *= 2
+    t[-1, -4:][1] += 5
+    t[1:3, 0:2] += x[0, 0]
+    t[1, :2] -= t[3, :2]
+    t[::-1][::2][1, 5] = 9
+    y = np.zeros((4, 6))
+    tg.launch_tiled(parts, dim=1, inputs=[x, y], device=device)
+    np.testing.assert_allclose(y, t)
+    gradcheck(parts, 1, [x], [y], device=device)
+
+
+@tg.kernel
+def repeated(x: F2, i: I1, y: F1) -> None:
+    row = tg.tile_zeros(shape=3, dtype=tg.float64)
+    wide = tg.tile_broadcast(row, shape=(2, 3))
+    wide += tg.tile_load(x, shape=(2, 3))
+    wide[1, 2] += 100.0
+    wide[:, 1] -= 0.25
+    wide[tg.tile_load(i, shape=3)] += 1.0
+    wide.T[::2] += 1000.0
+    tg.tile_store(y, row)
+
+
+@both
+def test_additions_through_a_broadcast_view_all_count(device: str) -> None:
+    """C25. (Peer: only one of the rows survived.)"""
+    x, y = np.array([[1.0, 1, 1], [10, 10, 10]]), np.zeros(3)
+    tg.launch_tiled(repeated, dim=1, inputs=[x, ints(0, 1, 1), y], device=device)
+    assert y.tolist() == [2014.0, 13.5, 2114.0]
+    gradcheck(repeated, 1, [x, ints(0, 1, 1)], [y], device=device)
+
+
+def test_no_other_write_goes_through_a_broadcast_view() -> None:
+    def refuse(write: Any) -> None:
+        @tg.kernel
+        def kernel(a: F1) -> None:
+            write(tg.tile_broadcast(tg.tile_load(a, shape=3), shape=(2, 3)))
+
+        with pytest.raises(tg.TypeMismatch, match=r"broadcast from \(3,\) to \(2, 3\) cannot be written through"):
+            tg.launch_tiled(kernel, dim=1, inputs=[np.zeros(3)])
+
+    @tg.func
+    def set_element(t: Any) -> None:
+        t[0, 1] = 1.0
+
+    @tg.func
+    def set_row(t: Any) -> None:
+        t[1] = 1.0
+
+    @tg.func
+    def scale(t: Any) -> None:
+        t *= 2.0
+
+    for write in (set_element, set_row, scale, lambda t: tg.tile_assign(t, tg.tile_zeros((2, 3), tg.float64))):
+        refuse(write)
