@@ -58,6 +58,7 @@ from tilegrad.ir.types import ArrayType, is_varying
 from tilegrad.op import REGISTRY, broadcast_shapes, describe, unwrap
 from tilegrad.ops.control import build_map
 from tilegrad.ops.operators import OfPresent
+from tilegrad.ops.random import ADVANCING
 
 
 class Intrinsic:
@@ -180,7 +181,27 @@ class Calls(Indexing):
         handler = self._handlers.get(function) if isinstance(function, (Intrinsic, type, *_BUILTIN_TYPES)) else None
         if handler is not None:
             return self._checked_builtin(node, function, lambda: handler(self, node, *args, **kwargs))
-        return self.apply(node, function, args, kwargs, texts)
+        if is_advancing(function) and node.args and isinstance(node.args[0], (ast.Name, ast.Attribute)):
+            args = (self.expr(node.args[0]), *args[1:])  # the other arguments may have changed it
+        result = self.apply(node, function, args, kwargs, texts)
+        return self._advanced(node, result) if is_advancing(function) else result
+
+    def _advanced(self, node: ast.Call, result: tuple[Any, Any]) -> Any:
+        """The value of a call that changes its first argument: the variable that stands there gets its next value."""
+        value, after = result
+        target = next((k.value for k in node.keywords if k.arg == "state"), node.args[0] if node.args else None)
+        root = target
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        if not isinstance(root, ast.Name) or target is None:
+            return value  # a temporary value, which nobody will see again
+        if root.id not in self.frame.names:
+            self.fail(
+                node, f"{self.text(node.func)} changes `{root.id}`, which is no variable of {self.frame.name}",
+                help=f"draw outside and pass the number, or begin with a state of its own: rng = {root.id}",
+            )  # fmt: skip
+        self.write(target, self.place(target), after)
+        return value
 
     def _checked_builtin(self, node: ast.Call, function: Any, action: Callable[[], Any]) -> Any:
         try:
@@ -939,6 +960,11 @@ def _called(node: ast.AST, name: str) -> str:
     """What the user wrote for the function of a call."""
     function = node.func if isinstance(node, ast.Call) else None
     return getattr(function, "attr", None) or getattr(function, "id", None) or name
+
+
+def is_advancing(function: Any) -> bool:
+    """Whether a function of ours returns a value and what its first argument becomes."""
+    return isinstance(function, types.FunctionType) and function in ADVANCING
 
 
 def _is_surface(x: Any) -> bool:

@@ -667,6 +667,12 @@ class Tracer(Calls):
                 if not self.masked(flag, value := frame.flag(flag)):
                     verdict = self.both(node, verdict, functools.partial(self.negate, node, value))
             whole = self.scalar(self.both(node, verdict, lambda: self.truth(node, more())))
+            if changed := carry.changed_by_calls():
+                self.fail(
+                    node.test if isinstance(node, ast.While) else node.iter,
+                    f"the condition of the loop changes `{min(changed)}`",
+                    help="write `while True:` and leave the loop with `if not ...: break`",
+                )  # fmt: skip
             mask = self._mask()
             if mask is not None and is_varying(whole.type):
                 whole = self.emit(node, "bit_and", mask, whole)
