@@ -24,10 +24,19 @@ from tilegrad.composite import (
     make_matrix,
     make_vector,
     map_parts,
+    of_leaves,
 )
 from tilegrad.diagnostics import KernelIndexError, TypeMismatch
 from tilegrad.dtypes import DType
-from tilegrad.element_types import CompositeType, GridType, MatrixType, StructType, TransformType, component
+from tilegrad.element_types import (
+    CompositeType,
+    GridType,
+    MatrixType,
+    QuaternionType,
+    StructType,
+    TransformType,
+    component,
+)
 from tilegrad.frontend.flow import Flow
 from tilegrad.frontend.scope import TileRef, describe_value, is_array, is_literal, is_scalar
 from tilegrad.frontend.signature import ArgumentType, GridArray
@@ -43,7 +52,7 @@ PART_BY_PART = frozenset(
      "tile_broadcast", "tile_transpose", "tile_reshape", "tile_squeeze", "tile_slice", "tile_view", "tile_extract",
      "tile_slice_indexed", "tile_take_along", "tile_assign", "tile_full", "tile_sum", "neg", "where", "atomic_add",
      "array_load", "array_store", "array_row", "array_atomic_add", "array_atomic_sub", "array_atomic_exch",
-     "tile_put", "tile_add_at", "tile_insert", "tile_scatter_add", "tile_scatter_masked", "tile_from_thread",
+     "tile_put", "tile_add_at", "tile_insert", "tile_scatter_add", "tile_scatter_masked", "tile_from_thread", "untile",
      "tile_scan_inclusive", "tile_scan_exclusive", "minimum", "maximum", "abs", "sign", "floor", "ceil", "round",
      "trunc", "rint", "lerp", "clamp")
 )  # fmt: skip
@@ -483,6 +492,24 @@ class Composites(Flow):
                 self.composite_call(node, function, part, named, called, call) if inner else call(part, named)
             )
         return None if results[0] is None else Composite(kind, results)
+
+    def composite_tile(
+        self, node: ast.AST, called: str, kind: CompositeType, args: dict[str, Any], call: Callable[..., Any]
+    ) -> Any:
+        """`tile_zeros(shape, dtype=vec3)` and its kin: one tile for each part."""
+        if called not in ("tile_zeros", "tile_ones", "tile_empty", "tile_full"):
+            self.fail(node, f"{called} makes no tile of {kind}", kind=TypeMismatch)
+        if called == "tile_ones" and isinstance(kind, StructType):
+            self.fail(node, f"there is no {kind} that is one", kind=TypeMismatch, help="use tile_full(shape, value)")
+        value = args.get("value")
+        if value is not None:
+            value = self.as_type(node, value, kind, f"{called}: the value")
+            made = [call({"value": x, "dtype": d}) for x, d in zip(leaves(value), kind.scalars, strict=True)]
+        else:
+            made = [call({"dtype": d}) for d in kind.scalars]
+        if called == "tile_ones" and isinstance(kind, QuaternionType):
+            made[1:] = [self.emit(node, "sub", part, part) for part in made[1:]]
+        return of_leaves(kind, iter(made))
 
     def as_scalar_tile(self, node: ast.AST, x: Composite) -> TileRef:
         """A tile of vectors or matrices as a tile of scalars: the grid becomes the last axes."""

@@ -14,11 +14,15 @@ from typing import Any
 import numpy as np
 
 from tilegrad import dtypes as dt
+from tilegrad.composite import Composite, map_parts
 from tilegrad.diagnostics import ShapeMismatch, TypeMismatch
+from tilegrad.element_types import GridType, matrix, vector
 from tilegrad.emit import Emitter, Index, Reg, Source
 from tilegrad.ir.types import ScalarType, TileType, Type
-from tilegrad.op import Sample, Scalar, Tile, adjoint, infer, lower, op, samples, spelled
+from tilegrad.op import REGISTRY, Sample, Scalar, Tile, adjoint, infer, lower, op, samples, spelled, unwrap
+from tilegrad.ops.indexing import tile_insert, tile_slice
 from tilegrad.ops.shapes import require_tile
+from tilegrad.ops.views import tile_reshape
 from tilegrad.printing import Line
 
 
@@ -170,7 +174,10 @@ def _lanes_present_call(*, block_dim: int) -> Any:
 
 @op(cls="point", cooperative=True)
 def untile(t: Tile) -> Scalar:
-    """The element of each lane of a tile (block_dim,): the inverse of `tile(x)`.
+    """The value of each lane of a tile whose last axis is the lanes: the inverse of `tile(x)`.
+
+    A tile (block_dim,) gives each lane its element, a tile (n, block_dim) a vector of length n, a tile
+    (rows, columns, block_dim) a matrix; a tile (block_dim,) of vectors, structs and the like its element.
 
     Gradient: the tile of the lanes' cotangents.
 
@@ -210,7 +217,14 @@ samples(untile)(_no_samples)
 
 
 def tile(x: Any, preserve_type: bool = False, *, block_dim: int) -> Any:
-    """One element per lane, as a tile (block_dim,). See `tile_from_lanes`.
+    """One element per lane, as a tile whose last axis is the lanes, `block_dim` long.
+
+    Args:
+        x: the value of each lane. A scalar gives a tile (block_dim,); a vector of length n (or a quaternion) gives
+            (n, block_dim), a matrix (rows, columns, block_dim), of their scalars.
+        preserve_type: a vector, matrix, quaternion, transform or struct gives a tile (block_dim,) of its own type.
+
+    Gradient: each lane gets the cotangent of its own elements; lanes outside of the grid have zeros and get nothing.
 
     Example:
         >>> import numpy as np, tilegrad as tg
@@ -226,18 +240,47 @@ def tile(x: Any, preserve_type: bool = False, *, block_dim: int) -> Any:
     """
     if isinstance(getattr(x, "type", None), TileType):
         raise TypeMismatch("tile(x) takes a value of each lane; this is a tile already")
-    return tile_from_lanes(x, block_dim=block_dim)
+    if not isinstance(x, Composite):
+        return tile_from_lanes(x, block_dim=block_dim)
+    parts = map_parts(lambda part: tile(part, block_dim=block_dim), x)
+    if preserve_type:
+        return parts
+    if not isinstance(x.kind, GridType):
+        raise TypeMismatch(f"tile(x) cannot spread the members of a {x.kind}", help="write preserve_type=True")
+    rows = zeros_like_parts(parts, (len(parts), block_dim))
+    for k, part in enumerate(parts):
+        row = tile_reshape(part, shape=(1, block_dim))
+        rows = tile_insert(rows, row, k, 0, steps=(1, 1))
+    return tile_reshape(rows, shape=(*x.kind.shape, block_dim))
+
+
+def zeros_like_parts(parts: Composite, shape: tuple[int, ...]) -> Any:
+    """A tile of zeros of the parts' dtype."""
+    return REGISTRY["tile_full"](parts.grid.dtype(0), shape=shape)
 
 
 @spelled(untile)
 def _untile_call(a: Any, *, block_dim: int) -> Any:
-    shape = require_tile("untile", "a", a).shape
-    if len(shape) == 1 and shape[0] != block_dim:
+    if isinstance(a, Composite):
+        return map_parts(lambda part: _untile_call(part, block_dim=block_dim), a)
+    t = require_tile("untile", "a", a)
+    shape = t.shape
+    if shape[-1] != block_dim:
         raise ShapeMismatch(
-            f"untile: the tile has {shape[0]} elements, the block {block_dim} lanes",
+            f"untile: the tile has {shape[-1]} elements along its last axis, the block {block_dim} lanes",
             help="a tile with one element for each lane is block_dim() long; launch with that block_dim, or read t[i]",
         )
-    return untile(a)
+    if len(shape) == 1:
+        return untile(a)
+    if len(shape) > 3:
+        raise ShapeMismatch(
+            f"untile: the tile has {len(shape)} dimensions {shape}",
+            help="1 give a scalar to each lane, 2 a vector, 3 a matrix",
+        )
+    kind = vector(shape[0], t.dtype) if len(shape) == 2 else matrix(shape[:2], t.dtype)
+    rows = tile_reshape(unwrap(a), shape=(kind.count, block_dim))
+    parts = [tile_slice(rows, k, 0, sizes=(1, block_dim), steps=(1, 1)) for k in range(kind.count)]
+    return Composite(kind, [untile(tile_reshape(part, shape=(block_dim,))) for part in parts])
 
 
 PUBLIC = {"tile": tile, "untile": untile}
