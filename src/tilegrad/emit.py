@@ -295,4 +295,7 @@ class Emitter(ABC):
 
     @abstractmethod
     def matmul(self, out: Buffer, a: Buffer, b: Buffer, c: Buffer | None, *, options: dict[str, Any]) -> None:
-        """out = a @ b (+ c): the register-blocked product of the target."""
+        """out = a @ b (+ c), computed in the dtype of `out` (float32 for 16 bits) and rounded once.
+
+        Leading axes are a batch, along which a and b are broadcast. `c` may be the memory of `out`.
+        """

@@ -365,8 +365,10 @@ class MemoryEmitter(RegisterEmitter):
             elif c.step:
                 part = self.mul(self.iota(dt.int64), self.const(c.step * stride * buffer.dtype.size, dt.int64))
                 spread = part if spread is None else self.add(spread, part)
-        ptr = self.element_offset(buffer.ptr, buffer.dtype, offset, constant)
-        return ptr, spread, dense and spread is None
+        if dense and spread is not None:  # another axis advances with the elements too
+            part = self.mul(self.iota(dt.int64), self.const(buffer.dtype.size, dt.int64))
+            spread, dense = self.add(spread, part), False
+        return self.element_offset(buffer.ptr, buffer.dtype, offset, constant), spread, dense
 
     # --- checks -----------------------------------------------------------------------------------------------------
     def site(self, kind: str, message: str = "", layout: tuple[tuple[DType, tuple[int, ...] | None], ...] = ()) -> int:

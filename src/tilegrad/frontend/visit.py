@@ -43,6 +43,7 @@ from tilegrad.ir.types import is_varying
 from tilegrad.op import REGISTRY
 from tilegrad.ops import catalog as catalog  # registers every op
 from tilegrad.ops.control import build_for, build_while, finish
+from tilegrad.ops.matmul import can_accumulate
 
 #: what cannot be written in a kernel, and what to write instead
 _UNSUPPORTED: dict[type[ast.AST], tuple[str, str]] = {
@@ -397,16 +398,16 @@ class Tracer(Calls):
     def _update_tile(self, node: ast.AugAssign, kind: type[ast.operator], target: TileRef) -> None:
         """`t op= value` in place; `t += a @ b` accumulates inside the product."""
         value = node.value
-        if kind is ast.Add and isinstance(value, ast.BinOp) and isinstance(value.op, ast.MatMult) and target.ndim == 2:
-            a, b = self.expr(value.left), self.expr(value.right)
-            if isinstance(a, TileRef) and isinstance(b, TileRef) and a.ndim == b.ndim == 2:
-                texts = (self.text(value.left), self.text(value.right), self.text(node.target))
-                if a.dtype == b.dtype == target.dtype and target.shape == (a.shape[0], b.shape[1]):
-                    self.call_op(node, REGISTRY["tile_matmul"], (a, b, target), {}, texts)
-                    return
-            self.update_tile(node, kind, target, self.binary(value, ast.MatMult, a, b))
+        if kind not in (ast.Add, ast.Sub) or not (isinstance(value, ast.BinOp) and isinstance(value.op, ast.MatMult)):
+            self.update_tile(node, kind, target, self.expr(value))
             return
-        self.update_tile(node, kind, target, self.expr(value))
+        a, b = self.expr(value.left), self.expr(value.right)
+        if isinstance(a, TileRef) and isinstance(b, TileRef) and can_accumulate(a.type, b.type, target.type):
+            texts = (self.text(value.left), self.text(value.right), self.text(node.target))
+            alpha = 1.0 if kind is ast.Add else -1.0
+            self.call_op(node, REGISTRY["tile_matmul"], (a, b, target, alpha), {}, texts)
+            return
+        self.update_tile(node, kind, target, self.binary(value, ast.MatMult, a, b))
 
     def _s_Assert(self, node: ast.Assert) -> None:
         condition = self.test(node.test)

@@ -24,6 +24,7 @@ from tilegrad.ops import (
     elements,
     error_functions,
     exponential,
+    fft,
     gather,
     hyperbolic,
     indexed,
@@ -34,6 +35,7 @@ from tilegrad.ops import (
     matrices,
     memory,
     power,
+    products,
     qr,
     random,
     reduce,
@@ -47,9 +49,9 @@ from tilegrad.ops import (
 FAMILIES: tuple[ModuleType, ...] = (
     control, arithmetic, comparison, bits, cast, rounding, exponential, power, trigonometry,
     hyperbolic, error_functions,
-    construction, random, memory, elements, components, views, indexing, indexed, gather, reduce, scan, matmul, lanes,
-    debug,
-    matrices, triangular, cholesky, lu, determinant, qr, eigen,
+    construction, random, memory, elements, components, views, indexing, indexed, gather, reduce, scan, matmul,
+    products, lanes, debug,
+    matrices, triangular, cholesky, lu, determinant, qr, eigen, fft,
 )  # fmt: skip
 
 PUBLIC: dict[str, Any] = {

@@ -22,7 +22,7 @@ from tilegrad.element_types import GridType, VectorType
 from tilegrad.emit import Buffer, Emitter
 from tilegrad.ir.core import Value
 from tilegrad.ir.types import ScalarType, TileType, Type
-from tilegrad.op import REGISTRY, Sample, Tile, adjoint, describe, infer, lower, op, samples, spelled, unwrap
+from tilegrad.op import REGISTRY, Sample, Tile, adjoint, describe, exact, infer, lower, op, samples, spelled, unwrap
 from tilegrad.ops.cast import dtype_of
 from tilegrad.ops.shapes import require_dtype, require_tile
 from tilegrad.ops.views import shape_of, tile_reshape, tile_transpose
@@ -106,7 +106,10 @@ def can_accumulate(a: TileType, b: TileType, c: TileType) -> bool:
     """Whether `c += a @ b` can be done in one step: `c` has the product's shape, and its type or a wider one."""
     if a.dtype is not b.dtype or c.dtype not in allowed_outputs(a.dtype) or a.dtype.kind == "b":
         return False
-    return a.shape[-1] == b.shape[-2 if b.ndim > 1 else 0] and product_shape(a.shape, b.shape) == c.shape
+    try:
+        return a.shape[-1] == b.shape[-2 if b.ndim > 1 else 0] and product_shape(a.shape, b.shape) == c.shape
+    except ShapeMismatch:  # of the batch: the product itself says so
+        return False
 
 
 # --- the ops ----------------------------------------------------------------------------------------------------------
@@ -269,7 +272,7 @@ Leaves = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class _Factor:
+class Factor:
     """alpha or beta: a number known at compile time, a scalar, or the two parts of a complex scalar."""
 
     parts: Leaves
@@ -330,13 +333,18 @@ def matmul(
     if out is None:
         target = ta.dtype if dtype is None else require_dtype("tile_matmul", dtype)
         _check_output(ta.dtype, target)
-        return _returned(a, _scaled_product(x, y, _factor("alpha", alpha, ta.dtype, target), target), target)
+        return _returned(
+            a, _scaled_product(x, y, factor_of("tile_matmul", "alpha", alpha, ta.dtype, target), target), target
+        )
     tc = _operand("out", out)
     _same_sort(a, out)
     if dtype is not None and dt.as_dtype(dtype) is not tc.dtype:
         raise TypeMismatch("tile_matmul: dtype= goes with the returned product; `out` has a dtype of its own")
     _check_sum(product, tc)
-    factors = _factor("alpha", alpha, ta.dtype, tc.dtype), _factor("beta", beta, ta.dtype, tc.dtype)
+    factors = (
+        factor_of("tile_matmul", "alpha", alpha, ta.dtype, tc.dtype),
+        factor_of("tile_matmul", "beta", beta, ta.dtype, tc.dtype),
+    )
     _assign(out, _accumulated(x, y, _leaves(out), *factors, tc.dtype))
     return None
 
@@ -394,28 +402,31 @@ def _is_number(x: Any) -> bool:
     return isinstance(leaf, (int, float, np.generic)) or isinstance(getattr(leaf, "type", None), ScalarType)
 
 
-def _factor(name: str, x: Any, inputs: DType, target: DType) -> _Factor:
-    """alpha or beta in the dtype in which the result is computed."""
+def factor_of(what: str, name: str, x: Any, inputs: DType, target: DType) -> Factor:
+    """A factor of tiles, in the dtype in which a result of dtype `target` is computed."""
     if not _is_number(x):
-        found = describe(t) if (t := getattr(unwrap(x), "type", None)) else repr(x)
-        raise TypeMismatch(f"tile_matmul: {name} must be a number, it is {found}")
+        found = describe(t) if (t := getattr(unwrap(first_leaf(x)), "type", None)) else repr(x)
+        raise TypeMismatch(f"{what}: {name} must be a number, it is {found}")
     allowed = {inputs, target, *((dt.float32,) if target.is_float else ())}
-    return _Factor(tuple(_number(name, p, allowed, carrier(target)) for p in (x if isinstance(x, tuple) else (x,))))
+    parts = x if isinstance(x, tuple) else (x,)
+    return Factor(tuple(_number(f"{what}: {name}", p, allowed, carrier(target)) for p in parts))
 
 
-def _number(name: str, x: Any, allowed: set[DType], wide: DType) -> Any:
+def _number(what: str, x: Any, allowed: set[DType], wide: DType) -> Any:
     known = _known(unwrap(x))
     found = None if isinstance(x, (int, float)) else dtype_of(x)
     if found is not None and found not in allowed:
         raise TypeMismatch(
-            f"tile_matmul: {name} is {found}; it must be {' or '.join(sorted(d.name for d in allowed))}",
-            help=f"write {name}={wide}(...)",
+            f"{what} is {found}; it must be {' or '.join(sorted(d.name for d in allowed))}",
+            help=f"convert it: {wide}(...)",
         )
     if known is None:
         return _as(unwrap(x), wide)
-    if wide.is_int and not float(known).is_integer():
-        raise TypeMismatch(f"tile_matmul: {name} is {known!r}, which is no value of the tiles' type {wide}")
-    return float(known) if wide.is_float else int(known)
+    if wide.is_float:
+        return float(known)
+    if not float(known).is_integer() or not (known == -1 or dt.literal_fits(int(known), wide)):
+        raise TypeMismatch(f"{what} is {known!r}, which is no value of {wide}, the type of the tiles")
+    return int(exact(int(known), wide))
 
 
 def _known(x: Any) -> int | float | None:
@@ -428,20 +439,22 @@ def _known(x: Any) -> int | float | None:
 # --- arithmetic of leaves ---------------------------------------------------------------------------------------------
 
 
-def _scaled_product(a: Leaves, b: Leaves, alpha: _Factor, target: DType) -> Leaves:
+def _scaled_product(a: Leaves, b: Leaves, alpha: Factor, target: DType) -> Leaves:
     """alpha * a @ b, rounded once."""
     if alpha.is_known(1) and len(a) == 1:
         return (_product(a[0], b[0], None, target),)
     return _rounded(_scaled(_products(a, b, None, carrier(target)), alpha, "mul"), target)
 
 
-def _accumulated(a: Leaves, b: Leaves, c: Leaves, alpha: _Factor, beta: _Factor, target: DType) -> Leaves:
+def _accumulated(a: Leaves, b: Leaves, c: Leaves, alpha: Factor, beta: Factor, target: DType) -> Leaves:
     """alpha * a @ b + beta * c, rounded once."""
     if beta.is_known(0):
         return _scaled_product(a, b, alpha, target)
     if alpha.is_known(1) and beta.is_known(1) and len(a) == 1:
         return (_product(a[0], b[0], c[0], target),)
     wide = carrier(target)
+    if alpha.is_known(-1) and beta.is_known(1) and len(a) == 1 and (wide.is_float or target is dtype_of(a[0])):
+        return (_product(REGISTRY["neg"](a[0]), b[0], c[0], target),)
     old = _scaled(_rounded(c, wide), beta, "chain" if wide.is_float else "mul")
     if alpha.is_known(1):
         return _rounded(_products(a, b, old, wide), target)
@@ -453,7 +466,7 @@ def _rounded(parts: Leaves, dtype: DType) -> Leaves:
     return tuple(_as(p, dtype) for p in parts)
 
 
-def _scaled(parts: Leaves, factor: _Factor, rule: str) -> Leaves:
+def _scaled(parts: Leaves, factor: Factor, rule: str) -> Leaves:
     """factor * parts. With the rule "chain", a factor of 0 gives 0 whatever it meets."""
     if factor.is_known(1):
         return parts
