@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilegrad.composite import kind_of, leaves, of_leaves
+from tilegrad.composite import Composite, kind_of, leaves, map_parts, of_leaves
 from tilegrad.diagnostics import TypeMismatch
 from tilegrad.ir.opdef import OpDef
 from tilegrad.op import REGISTRY, unwrap
+from tilegrad.ops import algebra
 from tilegrad.ops.comparison import choose
 from tilegrad.ops.indexing import tile_insert, tile_slice
 from tilegrad.ops.shapes import require_tile
@@ -40,10 +41,14 @@ def require_elements(what: str, name: str, x: Any) -> Leaves:
     return tuple(unwrap(part) for part in parts)
 
 
+#: builtins that combine composite elements part by part
+_PART_BY_PART = ("add", "minimum", "maximum")
+
+
 def builtin_name(operator: Any, like: Any) -> str:
-    """The name of a builtin that combines elements which are plain numbers, else ""."""
-    plain = isinstance(operator, OpDef) and len(tuple(leaves(like))) == 1
-    return operator.name if plain else ""
+    """The name of a builtin that combines elements leaf by leaf, else ""."""
+    name = operator.name if isinstance(operator, OpDef) else ""
+    return name if name in _PART_BY_PART or not isinstance(like, Composite) else ""
 
 
 def as_combine(what: str, operator: Any, like: Any) -> Combine:
@@ -54,15 +59,21 @@ def as_combine(what: str, operator: Any, like: Any) -> Combine:
             help=f"for example {what}(tg.mul, t) or {what}(lambda x, y: x * y, t)",
         )
     kind = kind_of(like)
+    function = _on_parts(operator) if isinstance(operator, OpDef) and isinstance(like, Composite) else operator
 
     def combine(a: Leaves, b: Leaves) -> Leaves:
-        made = operator(of_leaves(kind, iter(a)), of_leaves(kind, iter(b)))
+        made = function(of_leaves(kind, iter(a)), of_leaves(kind, iter(b)))
         found = kind_of(unwrap(made))
         if found is not kind:
             raise TypeMismatch(f"{what}: the operator turns {kind} into {found if found is not None else made!r}")
         return tuple(unwrap(part) for part in leaves(made))
 
     return combine
+
+
+def _on_parts(operator: OpDef) -> Callable[[Any, Any], Any]:
+    """What a builtin means for vectors, matrices, ...: what their algebra says, else the same for every part."""
+    return algebra.OPERATORS.get(operator.name) or (lambda x, y: map_parts(operator, x, y))
 
 
 def of_present(combine: Combine) -> Combine:

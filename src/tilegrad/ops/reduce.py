@@ -473,11 +473,16 @@ def tile_reduce(op: Any, a: Any, axis: Any = None, keepdims: bool = False) -> An
     axes = require_axes("tile_reduce", axis, len(shape))
     fold = None if present else FOLDS.get(builtin_name(function, a))
     if fold is not None and (dtype.kind != "b" or fold in (tile_min, tile_max)):
-        result = unwrap(fold(elements[0], axes=axes, keepdims=bool(keepdims)))
-        return result if result.type.dtype is dtype else REGISTRY["astype"](result, dtype=dtype)
+        folded = tuple(_keeping_dtype(fold, t, axes, bool(keepdims)) for t in elements)
+        return of_leaves(kind_of(a), iter(folded))
     made = _paired(of_present(combine) if present else combine, (*elements, *present), axes)
     left = tuple(tile_reshape(t, shape=reduced_shape(shape, axes, bool(keepdims))) for t in made)
     return of_leaves(kind_of(a), iter(left))
+
+
+def _keeping_dtype(fold: OpDef, t: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+    result = unwrap(fold(t, axes=axes, keepdims=keepdims))
+    return result if result.type.dtype is t.type.dtype else REGISTRY["astype"](result, dtype=t.type.dtype)
 
 
 def _paired(combine: Combine, x: Leaves, axes: tuple[int, ...]) -> Leaves:

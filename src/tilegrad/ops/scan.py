@@ -90,7 +90,7 @@ def tile_scan(
             x = _after((*starts, *(constant(True) for _ in present)), x, k, bool(reverse))
         if known:
             left = bool(exclusive) and not starts
-            return (scan(x[0], combine=known, axis=k, reverse=bool(reverse), exclusive=left),)
+            return tuple(scan(e, combine=known, axis=k, reverse=bool(reverse), exclusive=left) for e in x)
         return _by_steps(of_present(combine) if present else combine, x, k, bool(reverse))
 
     made = _along("tile_scan", (*elements, *present), axis, run)
