@@ -146,7 +146,7 @@ class Kernel(call.Kernel):
 
     @functools.cached_property
     def annotations(self) -> tuple[signature.Annotation, ...]:
-        return tuple(signature.parse(self.function, p) for p in self.function.parameters)
+        return tuple(signature.parse_of_kernel(self.function, p) for p in self.function.parameters)
 
     @functools.cached_property
     def _takes_composites(self) -> bool:

@@ -57,6 +57,7 @@ from tilegrad.ir.opdef import OpDef
 from tilegrad.ir.types import ArrayType, is_varying
 from tilegrad.op import REGISTRY, broadcast_shapes, describe, unwrap
 from tilegrad.ops.control import build_map
+from tilegrad.ops.declared import Declared, StackAnnotation, TileAnnotation, TileStack
 from tilegrad.ops.operators import OfPresent
 from tilegrad.ops.random import ADVANCING
 
@@ -111,7 +112,7 @@ _AS_OPS: dict[Any, str] = {**_FOLDED, builtins.abs: "abs", builtins.pow: "pow"}
 #: parameters that are compile-time constants wherever they appear
 _STATIC_NAMES = frozenset(
     ("shape", "axis", "axes", "dtype", "storage", "keepdims", "propagate_nan", "bounds_check", "aligned", "norm",
-     "fill_mode", "sizes", "steps", "precision", "reverse", "exclusive")
+     "fill_mode", "capacity", "sizes", "steps", "precision", "reverse", "exclusive")
 )  # fmt: skip
 
 #: arguments that older versions of Warp had, and what to write now
@@ -238,6 +239,8 @@ class Calls(Indexing):
         self, node: ast.AST, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], texts: tuple[str, ...] = ()
     ) -> Any:
         """Call whatever `function` is with values of the tracer."""
+        if isinstance(function, Declared):
+            function = function.surface
         if isinstance(function, Method):
             return self._method(node, function, args, kwargs, texts)
         if isinstance(function, OpDef) or _is_surface(function):
@@ -595,6 +598,8 @@ class Calls(Indexing):
             return self.emit(node, "array_shape", x, axis=0)
         if isinstance(x, Composite):
             return self._on_len(node, first_leaf(x)) if is_indexed(x) else x.grid.shape[0]
+        if isinstance(x, TileStack):
+            self.fail(node, "a stack has no length", help="write tg.tile_stack_count(s)", kind=TypeMismatch)
         if isinstance(x, (TileRef, tuple, str, range)):
             return len(x)
         self.fail(node, f"{describe_value(x)} has no length", kind=TypeMismatch)
@@ -910,6 +915,10 @@ class Calls(Indexing):
     def _fitting(self, node: ast.AST, function: Function, p: Any, x: Any) -> Any:
         """An argument checked against the annotation of its parameter; a literal takes the declared type."""
         annotation = signature.parse(function, p) if _is_checked(p.annotation) else None
+        if isinstance(annotation, (TileAnnotation, StackAnnotation)):
+            if annotation.accepts(x):
+                return x
+            raise self._misfit(node, function, p, annotation, x)
         if isinstance(annotation, CompositeType):
             if isinstance(x, Composite) and x.kind is annotation:
                 return x

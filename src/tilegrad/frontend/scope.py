@@ -28,6 +28,7 @@ from tilegrad.ir.core import Value
 from tilegrad.ir.opdef import OpDef
 from tilegrad.ir.types import ArrayType, ScalarType, TileType, Type
 from tilegrad.op import describe
+from tilegrad.ops.declared import TileStack
 
 
 class Journal:
@@ -273,6 +274,8 @@ def describe_value(x: Any) -> str:
         return describe(x.type)
     if isinstance(x, Composite):
         return describe_composite(x)
+    if isinstance(x, TileStack):
+        return repr(x)
     if isinstance(x, tuple):
         return f"a tuple of {len(x)}"
     if isinstance(x, (bool, int, float)):

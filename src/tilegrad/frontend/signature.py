@@ -24,6 +24,7 @@ from tilegrad.element_types import NAMED, CompositeType, GridType, StructType, a
 from tilegrad.frontend.function import Function, Parameter, evaluated_annotations
 from tilegrad.ir.types import ArrayType, ScalarType, Type
 from tilegrad.op import describe
+from tilegrad.ops.declared import StackAnnotation, TileAnnotation
 
 FORMS = (
     "tg.array[float], tg.array2d[tg.float32], tg.array(dtype=float, ndim=2), or a number: float, int, bool, tg.float64"
@@ -84,7 +85,7 @@ def flat_types(name: str, t: ArgumentType) -> Iterator[tuple[str, Type]]:
         yield name, t
 
 
-Annotation = ArrayAnnotation | NumberAnnotation | CompositeType | None
+Annotation = ArrayAnnotation | NumberAnnotation | CompositeType | TileAnnotation | StackAnnotation | None
 
 
 def array_annotation(dtype: Any, ndim: int | None, *, where: str = "array") -> ArrayAnnotation:
@@ -117,6 +118,18 @@ def parse(function: Function, parameter: Parameter) -> Annotation:
     return typing.cast(Annotation, found)
 
 
+def parse_of_kernel(function: Function, parameter: Parameter) -> Annotation:
+    """`parse` for a parameter of a kernel, which cannot be a tile. Raises TypeMismatch."""
+    found = parse(function, parameter)
+    if isinstance(found, (TileAnnotation, StackAnnotation)):
+        raise TypeMismatch(
+            f"parameter `{parameter.name}` of the kernel `{function.name}` is declared as {found}",
+            loc=parameter_loc(function, parameter),
+            help="only a @func takes tiles; pass an array and load the tile with tile_load(a, shape=...)",
+        )  # fmt: skip
+    return found
+
+
 _UNKNOWN = object()
 
 
@@ -125,7 +138,7 @@ def _parse(found: Any) -> Any:
         return None
     if hasattr(found, "__tilegrad_annotation__"):
         return found.__tilegrad_annotation__
-    if isinstance(found, (ArrayAnnotation, NumberAnnotation, CompositeType)):
+    if isinstance(found, (ArrayAnnotation, NumberAnnotation, CompositeType, TileAnnotation, StackAnnotation)):
         return found
     if isinstance(found, types.UnionType) or typing.get_origin(found) is typing.Union:
         inner = [a for a in typing.get_args(found) if a is not type(None)]

@@ -41,6 +41,7 @@ from tilegrad.ops import (
     reduce,
     rounding,
     scan,
+    stack,
     triangular,
     trigonometry,
     views,
@@ -50,7 +51,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     control, arithmetic, comparison, bits, cast, rounding, exponential, power, trigonometry,
     hyperbolic, error_functions,
     construction, random, memory, elements, components, views, indexing, indexed, gather, reduce, scan, matmul,
-    products, lanes, debug,
+    products, lanes, stack, debug,
     matrices, triangular, cholesky, lu, determinant, qr, eigen, fft,
 )  # fmt: skip
 

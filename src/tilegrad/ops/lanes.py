@@ -20,6 +20,7 @@ from tilegrad.element_types import GridType, matrix, vector
 from tilegrad.emit import Emitter, Index, Reg, Source
 from tilegrad.ir.types import ScalarType, TileType, Type
 from tilegrad.op import REGISTRY, Sample, Scalar, Tile, adjoint, infer, lower, op, samples, spelled, unwrap
+from tilegrad.ops.declared import Declared, declare_tile
 from tilegrad.ops.indexing import tile_insert, tile_slice
 from tilegrad.ops.shapes import require_tile
 from tilegrad.ops.views import tile_reshape
@@ -283,4 +284,4 @@ def _untile_call(a: Any, *, block_dim: int) -> Any:
     return Composite(kind, [untile(tile_reshape(part, shape=(block_dim,))) for part in parts])
 
 
-PUBLIC = {"tile": tile, "untile": untile}
+PUBLIC = {"tile": Declared(tile, declare_tile), "untile": untile}
