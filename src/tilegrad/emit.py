@@ -219,6 +219,10 @@ class Emitter(ABC):
     def lookup(self, table: Sequence[float | int], index: Reg, dtype: DType) -> Reg:
         """An entry of a constant table; `index` is an int32 Reg that must be in range."""
 
+    @abstractmethod
+    def table(self, values: Any, dtype: DType) -> Buffer:
+        """Constants in memory, given as a NumPy array: a Buffer of its shape that is only read."""
+
     # indices
     @abstractmethod
     def i64(self, value: int | Reg) -> Reg:

@@ -20,7 +20,7 @@ from tilegrad.codegen import small_floats
 from tilegrad.codegen.text import FunctionText
 from tilegrad.diagnostics import CompilerBug
 from tilegrad.dtypes import DType
-from tilegrad.emit import Compare, Emitter, Reg
+from tilegrad.emit import Buffer, Compare, Emitter, Reg
 from tilegrad.ir.opdef import OpDef
 
 
@@ -40,6 +40,9 @@ class Target:
 
 #: Vectors look up tables of so many entries by selecting, which beats a gather.
 SMALL_TABLE = 8
+
+#: Bytes behind a table in memory: one vector of the largest elements.
+TABLE_SLACK = 128
 
 _SCALAR = {"bool": "i1", "float16": "half", "bfloat16": "i16", "float32": "float", "float64": "double"}
 _SUFFIX = {"float16": "f16", "float32": "f32", "float64": "f64"}
@@ -340,6 +343,12 @@ class RegisterEmitter(Emitter):
         ptrs = self.f.let(f"getelementptr inbounds {scalar}, ptr {name}, <{index.width} x i64> {wide.name}")
         return self._gather(ptrs, dtype, index.width, None, None)
 
+    def table(self, values: Any, dtype: DType) -> Buffer:
+        # as a string of bytes, which LLVM reads ten times as fast as numbers; the last vector may be read whole
+        data = np.ascontiguousarray(values, dtype.np).tobytes() + bytes(TABLE_SLACK)
+        listed = data.hex("\\")
+        return Buffer(dtype, self.f.table(f'[{len(data)} x i8] c"\\{listed}"'), tuple(np.shape(values)))
+
     def _pick(self, items: list[Reg], index: Reg, bit: int) -> Reg:
         """The entry of a small table: the bits of the index choose one of each two neighbours, and so on."""
         if len(items) == 1:
@@ -449,18 +458,18 @@ class RegisterEmitter(Emitter):
         """One element; under a mask that fails nothing is read and the result is `fill`."""
         t = self._memory_type(dtype, 1)
         if mask is None:
-            return self._from_memory(self.f.let(f"load {t}, ptr {ptr}, align {dtype.size}"), dtype, 1)
+            return self._from_memory(self.f.let(f"load {t}, ptr {ptr}, align 1"), dtype, 1)
         assert fill is not None
 
         def read() -> Sequence[Reg]:
-            return [self._from_memory(self.f.let(f"load {t}, ptr {ptr}, align {dtype.size}"), dtype, 1)]
+            return [self._from_memory(self.f.let(f"load {t}, ptr {ptr}, align 1"), dtype, 1)]
 
         return self.branch(mask, read, lambda: [fill])[0]
 
     def store_scalar(self, ptr: str, x: Reg, mask: Reg | None) -> None:
         def write() -> Sequence[Reg]:
             m = self._to_memory(x)
-            self.f.do(f"store {self._type(m)} {m.name}, ptr {ptr}, align {x.dtype.size}")
+            self.f.do(f"store {self._type(m)} {m.name}, ptr {ptr}, align 1")
             return []
 
         if mask is None:
@@ -473,23 +482,23 @@ class RegisterEmitter(Emitter):
         width = self.width
         t = self._memory_type(dtype, width)
         if mask is None:
-            return self._from_memory(self.f.let(f"load {t}, ptr {ptr}, align {dtype.size}"), dtype, width)
+            return self._from_memory(self.f.let(f"load {t}, ptr {ptr}, align 1"), dtype, width)
         mask, fill = self.splat(mask), self.splat(self._to_memory(fill if fill is not None else self.zero(dtype)))
         full = f"llvm.masked.load.{_overload_memory(dtype, width)}.p0"
         self.f.declare(full, t, f"ptr, i32 immarg, <{width} x i1>, {t}")
-        text = f"call {t} @{full}(ptr {ptr}, i32 {dtype.size}, <{width} x i1> {mask.name}, {t} {fill.name})"
+        text = f"call {t} @{full}(ptr {ptr}, i32 1, <{width} x i1> {mask.name}, {t} {fill.name})"
         return self._from_memory(self.f.let(text), dtype, width)
 
     def store_vector(self, ptr: str, x: Reg, mask: Reg | None) -> None:
         m = self._to_memory(x)
         t = self._type(m)
         if mask is None:
-            self.f.do(f"store {t} {m.name}, ptr {ptr}, align {x.dtype.size}")
+            self.f.do(f"store {t} {m.name}, ptr {ptr}, align 1")
             return
         mask = self.splat(mask)
         full = f"llvm.masked.store.{_overload_memory(x.dtype, x.width)}.p0"
         self.f.declare(full, "void", f"{t}, ptr, i32 immarg, <{x.width} x i1>")
-        self.f.do(f"call void @{full}({t} {m.name}, ptr {ptr}, i32 {x.dtype.size}, <{x.width} x i1> {mask.name})")
+        self.f.do(f"call void @{full}({t} {m.name}, ptr {ptr}, i32 1, <{x.width} x i1> {mask.name})")
 
     def _pointers(self, ptr: str, offsets: Reg) -> str:
         return self.f.let(f"getelementptr i8, ptr {ptr}, {self._type(offsets)} {offsets.name}")
