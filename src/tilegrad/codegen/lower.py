@@ -19,6 +19,7 @@ from tilegrad.emit import ArrayRef, Buffer, Coord, Index, Reg
 from tilegrad.ir.core import Block, Kernel, Op, Value
 from tilegrad.ir.types import ArrayType, ScalarType, TileType, dtype_of, is_varying, shape_of
 from tilegrad.ops.control import constant, for_, if_, map_, pop, push, spread, stack, while_
+from tilegrad.ops.elements import TOO_LONG
 from tilegrad.schedule.facts import TILE_ACCESS, alias_source, is_pure
 from tilegrad.schedule.stages import Control, Group, Lanes, Scalar, Schedule, Stage, Whole, in_register, stored_type
 
@@ -279,7 +280,10 @@ class Lowering:
         return self.e.cast(self.e.lane_count, dt.int32)
 
     def _run_array_shape(self, op: Op) -> Reg:
-        return self.e.cast(self.array(op.operands[0]).shape[op.attrs["axis"]], dt.int32)
+        e, extent = self.e, self.array(op.operands[0]).shape[op.attrs["axis"]]
+        e.message = TOO_LONG
+        e.check(e.compare("le", extent, e.const(dt.int32.max, dt.int64)), "value", extent)
+        return e.cast(extent, dt.int32)
 
     def _run_array_row(self, op: Op) -> ArrayRef:
         """A part of an array; a wrong index is reported, and then the part has no elements."""

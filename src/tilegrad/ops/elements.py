@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tilegrad import dtypes as dt
-from tilegrad.diagnostics import KernelIndexError, ShapeMismatch, TypeMismatch
+from tilegrad.diagnostics import KernelIndexError, KernelValueError, ShapeMismatch, TypeMismatch
 from tilegrad.dtypes import DType
 from tilegrad.emit import ArrayRef, Emitter, Index, Reg
 from tilegrad.ir.opdef import OpDef
@@ -435,9 +435,15 @@ def _array_row_samples(rng: np.random.Generator) -> Iterator[Sample]:
     return iter(())
 
 
+#: message about an extent that int32 cannot hold
+TOO_LONG = "an array has the extent {}, which does not fit into int32"
+
+
 @op(cls="scalar", no_gradient="an extent is an integer")
 def array_shape(a: Array, *, axis: int) -> Scalar:
-    """The extent of an array along an axis, as int32."""
+    """The extent of an array along an axis, as int32; one that is too large for that is an error."""
+    if a.shape[axis] > dt.int32.max:
+        raise KernelValueError(TOO_LONG.format(a.shape[axis]))
     return np.int32(a.shape[axis])
 
 
