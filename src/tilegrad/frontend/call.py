@@ -332,12 +332,6 @@ class Calls(Indexing):
         except TypeError as error:
             self._bad_call(node, called, target, str(error), kwargs)
         fixed = {k: self._constant(node, called, k, v) for k, v in bound.arguments.items() if k in _STATIC_NAMES}
-        kind = fixed.get("dtype")
-        if isinstance(kind, CompositeType):
-            named = {**bound.arguments, **fixed}
-            return self.composite_tile(
-                node, called, kind, named, lambda more: self._surface(node, function, (), named | more, texts)
-            )
         args = tuple(fixed.pop(names[i], a) if i < len(names) else a for i, a in enumerate(args))
         kwargs |= fixed
         if isinstance(function, OpDef) and function.spelled is None:

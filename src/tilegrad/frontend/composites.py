@@ -24,7 +24,6 @@ from tilegrad.composite import (
     make_matrix,
     make_vector,
     map_parts,
-    of_leaves,
 )
 from tilegrad.diagnostics import KernelIndexError, TypeMismatch
 from tilegrad.dtypes import DType
@@ -32,7 +31,6 @@ from tilegrad.element_types import (
     CompositeType,
     GridType,
     MatrixType,
-    QuaternionType,
     StructType,
     TransformType,
     component,
@@ -492,24 +490,6 @@ class Composites(Flow):
                 self.composite_call(node, function, part, named, called, call) if inner else call(part, named)
             )
         return None if results[0] is None else Composite(kind, results)
-
-    def composite_tile(
-        self, node: ast.AST, called: str, kind: CompositeType, args: dict[str, Any], call: Callable[..., Any]
-    ) -> Any:
-        """`tile_zeros(shape, dtype=vec3)` and its kin: one tile for each part."""
-        if called not in ("tile_zeros", "tile_ones", "tile_empty", "tile_full"):
-            self.fail(node, f"{called} makes no tile of {kind}", kind=TypeMismatch)
-        if called == "tile_ones" and isinstance(kind, StructType):
-            self.fail(node, f"there is no {kind} that is one", kind=TypeMismatch, help="use tile_full(shape, value)")
-        value = args.get("value")
-        if value is not None:
-            value = self.as_type(node, value, kind, f"{called}: the value")
-            made = [call({"value": x, "dtype": d}) for x, d in zip(leaves(value), kind.scalars, strict=True)]
-        else:
-            made = [call({"dtype": d}) for d in kind.scalars]
-        if called == "tile_ones" and isinstance(kind, QuaternionType):
-            made[1:] = [self.emit(node, "sub", part, part) for part in made[1:]]
-        return of_leaves(kind, iter(made))
 
     def as_scalar_tile(self, node: ast.AST, x: Composite) -> TileRef:
         """A tile of vectors or matrices as a tile of scalars: the grid becomes the last axes."""
