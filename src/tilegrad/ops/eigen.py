@@ -9,6 +9,7 @@ Small eigenvalues of a positive definite matrix come out as accurately as its sc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -62,9 +63,10 @@ def tile_eigh(a: Tile, *, upper: bool = False) -> tuple[Tile, Tile]:
     Raises: ShapeMismatch if A is not square, TypeMismatch if it holds no floats.
     Gradient: V @ (diag(ctw) + F * skew(V.T @ ctV)) @ V.T with F[i, j] = 1 / (w[j] - w[i]) (Giles 2008, "Collected
     matrix derivative results", section 3.1), for the triangle that is read and 0 in the other: an element off the
-    diagonal stands for both of its places. Where two eigenvalues are equal up to rounding and the cotangent depends
-    only on the space that their vectors span, that pair counts 0, which is right; else eigenvectors have no derivative
-    there, and the result is infinite or very large.
+    diagonal stands for both of its places. Eigenvectors of equal eigenvalues are only determined up to a rotation. A
+    function of the space that they span, or of the eigenvalues alone, has the right gradient there (for single
+    eigenvalues, one of the generalised gradients); any other gives NaN or very large numbers, never a wrong value that
+    looks right.
 
     Example:
         >>> import numpy as np, tilegrad as tg
@@ -99,11 +101,11 @@ def _jacobi(a: Any) -> tuple[Any, Any]:
     for _ in range(MAX_SWEEPS):
         turned = 0
         for _ in range(2 * half - 1):
-            c, s, active = _rotations(work, half, small)
+            s, tau, active = _rotations(work, half, small)
             turned += active
-            work = _rotate(work, c, s, half)
-            work = _rotate(work.T, c, s, half).T
-            vectors = _rotate(vectors, c, s, half)
+            work = _rotate(work, s, tau, half)
+            work = _rotate(work.T, s, tau, half).T
+            vectors = _rotate(vectors, s, tau, half)
             _clear_pairs(work, half)
             work, vectors = work[np.ix_(order, order)], vectors[order]
         if not turned:
@@ -129,7 +131,7 @@ def _smallest(largest: Any, dtype: DType) -> Any:
 
 
 def _rotations(work: Any, half: int, small: Any) -> tuple[Any, Any, int]:
-    """Cosines and sines that make the elements of all pairs zero, and how many are not yet."""
+    """Sines, and tangents of half the angles, that make the elements of all pairs zero; how many are not yet."""
     d = np.diagonal(work)
     p, q, x = d[:half], d[half:], np.diagonal(work[:half, half:])
     eps = work.dtype.type(_eps(dt.of_array(work)))
@@ -139,12 +141,14 @@ def _rotations(work: Any, half: int, small: Any) -> tuple[Any, Any, int]:
     t = np.copysign(1 / (np.abs(theta) + np.sqrt(theta * theta + 1)), theta)
     t = np.where(active, t, 0)
     c = 1 / np.sqrt(t * t + 1)
-    return c, t * c, int(active.sum())
+    s = t * c
+    return s, s / (c + 1), int(active.sum())
 
 
-def _rotate(rows: Any, c: Any, s: Any, half: int) -> Any:
-    c, s, x, y = c[:, None], s[:, None], rows[:half], rows[half:]
-    return np.concatenate([c * x - s * y, s * x + c * y])
+def _rotate(rows: Any, s: Any, tau: Any, half: int) -> Any:
+    """Rotate pairs of rows. In this form small angles leave small rounding errors (Rutishauser 1966)."""
+    s, tau, x, y = s[:, None], tau[:, None], rows[:half], rows[half:]
+    return np.concatenate([x - s * (y + tau * x), y + s * (x - tau * y)])
 
 
 def _clear_pairs(work: Any, half: int) -> None:
@@ -169,9 +173,7 @@ def _tile_eigh_infer(a: TileType, *, upper: bool = False) -> tuple[Type, ...]:
 @adjoint(tile_eigh)
 def _tile_eigh_adjoint(ct: Any, out: Any, a: Any, *, upper: bool = False) -> Any:
     w, v = out
-    columns = shape_of(w)
-    row = spread(tile_reshape(w, shape=(*columns[:-1], 1, columns[-1])), a)
-    inner = add(_in_pairs(product(flip(v), ct[1]), row), _diagonal(ct[0], a))
+    inner = add(_in_pairs(product(flip(v), ct[1]), _rows(w, a), _rows(ct[0], a)), _diagonal(ct[0], a))
     full = product(product(v, inner), flip(v))
     below, above = (0.0, 2.0) if upper else (2.0, 0.0)
     return (keep(_any_used(ct, a), triangles(full, below=below, diagonal=1.0, above=above)),)
@@ -188,23 +190,31 @@ def _any_used(ct: Any, a: Any) -> Any:
     return REGISTRY["bit_or"](*parts)
 
 
+def _rows(x: Any, like: Any) -> Any:
+    """Matrices whose rows are all the vector of a tile."""
+    shape = shape_of(x)
+    return spread(tile_reshape(x, shape=(*shape[:-1], 1, shape[-1])), like)
+
+
 def _diagonal(x: Any, like: Any) -> Any:
     """Matrices with the vectors of a tile on their diagonals."""
-    shape = shape_of(x)
-    return triangles(spread(tile_reshape(x, shape=(*shape, 1)), like), below=0.0, diagonal=1.0, above=0.0)
+    return triangles(_rows(x, like), below=0.0, diagonal=1.0, above=0.0)
 
 
-def _in_pairs(x: Any, w: Any) -> Any:
+def _in_pairs(x: Any, w: Any, ct: Any) -> Any:
     """The skew part of x divided by the differences of eigenvalues; 0 on the diagonal and for pairs that do not matter.
 
-    Pairs do not matter if both the eigenvalues and the elements of x differ by no more than rounding.
+    `w` and `ct` hold the eigenvalues and their cotangents, the same in every row. What a pair of equal eigenvalues
+    needs is not in x: it is 0 for a function of the space of the two, and NaN stands for what is not known.
     """
-    skew = scaled(sub(x, flip(x)), 0.5)
-    gap = sub(w, flip(w))
-    close = REGISTRY["bit_and"](_within_rounding(gap, w), _within_rounding(skew, x))
-    one, zero = full_like(x, 1.0), full_like(x, 0.0)
-    where = REGISTRY["where"]
-    return where(close, zero, div(where(close, zero, skew), where(close, one, gap)))
+    where, either = REGISTRY["where"], REGISTRY["bit_or"]
+    skew, gap = scaled(sub(x, flip(x)), 0.5), sub(w, flip(w))
+    equal = REGISTRY["bit_and"](_within_rounding(gap, w), _within_rounding(skew, x))
+    size = REGISTRY["abs"](x)
+    unused = REGISTRY["eq"](add(size, flip(size)), full_like(x, 0.0))
+    alike = either(unused, _within_rounding(sub(ct, flip(ct)), ct))
+    one, zero, unknown = (full_like(x, value) for value in (1.0, 0.0, math.nan))
+    return where(equal, where(alike, zero, unknown), div(where(equal, zero, skew), where(equal, one, gap)))
 
 
 def _within_rounding(difference: Any, of: Any) -> Any:
@@ -229,7 +239,7 @@ class _Solver:
         size = 2 * self.half
         self.a, self.moved = Work(e, dtype, size, size), Work(e, dtype, size, size)
         self.v, self.turned = Work(e, dtype, size, n), Work(e, dtype, size, n)
-        #: cosines, sines, and whether a pair is rotated
+        #: sines, tangents of half the angle, and whether a pair is rotated
         self.angles = Work(e, dtype, 3, self.half)
         self.zero, self.one = e.const(0, dtype), e.const(1, dtype)
 
@@ -291,7 +301,7 @@ class _Solver:
         return e.loop(0, 2 * self.half - 1, 1, [e.const(False, dt.bool_)], turn)[0]
 
     def _find_angles(self, at: Coord, small: Reg) -> None:
-        """Cosines and sines of some pairs."""
+        """The rotations of some pairs."""
         e, one, half, size = self.e, self.one, self.half, self.a.width
         p, q, x = (self._diagonal(at, offset) for offset in (0, half * (size + 1), half))
         eps = e.const(_eps(self.dtype), self.dtype)
@@ -302,7 +312,8 @@ class _Solver:
         t = e.copysign(e.div(one, e.add(e.abs(theta), root)), theta)
         t = e.select(active, t, self.zero)
         c = e.div(one, e.sqrt(e.add(e.mul(t, t), one)))
-        for k, value in enumerate((c, e.mul(t, c), e.select(active, one, self.zero))):
+        s = e.mul(t, c)
+        for k, value in enumerate((s, e.div(s, e.add(c, one)), e.select(active, one, self.zero))):
             self.angles.put(k, at, value)
 
     def _diagonal(self, at: Coord, offset: int) -> Reg:
@@ -322,12 +333,12 @@ class _Solver:
         e = self.e
 
         def pair(i: Reg) -> None:
-            c, s, j = self.angles.get(0, i), self.angles.get(1, i), e.add(i, e.const(self.half, dt.int64))
+            s, tau, j = self.angles.get(0, i), self.angles.get(1, i), e.add(i, e.const(self.half, dt.int64))
 
             def part(at: Coord) -> None:
-                x, y = source.row(i, at), source.row(j, at)
-                target.put(self._next_top(i), at, e.sub(e.mul(c, x), e.mul(s, y)))
-                target.put(self._next_bottom(i), at, e.add(e.mul(s, x), e.mul(c, y)))
+                x, y = self._rotated(s, tau, source.row(i, at), source.row(j, at))
+                target.put(self._next_top(i), at, x)
+                target.put(self._next_bottom(i), at, y)
 
             source.across(None, part)
 
@@ -336,11 +347,16 @@ class _Solver:
     def _rotate_columns(self, r: Reg, at: Coord) -> None:
         """Rotate some pairs of columns in row r, and write each where it is next."""
         e, i = self.e, self.e.lanes_of(at)
-        c, s = self.angles.row(0, at), self.angles.row(1, at)
+        s, tau = self.angles.row(0, at), self.angles.row(1, at)
         right = Coord(e.add(e.i64(at.base), e.const(self.half, dt.int64)), at.step)
-        x, y = self.moved.row(r, at), self.moved.row(r, right)
-        self.a.put(r, e.coord(self._next_top(i)), e.sub(e.mul(c, x), e.mul(s, y)))
-        self.a.put(r, e.coord(self._next_bottom(i)), e.add(e.mul(s, x), e.mul(c, y)))
+        x, y = self._rotated(s, tau, self.moved.row(r, at), self.moved.row(r, right))
+        self.a.put(r, e.coord(self._next_top(i)), x)
+        self.a.put(r, e.coord(self._next_bottom(i)), y)
+
+    def _rotated(self, s: Reg, tau: Reg, x: Reg, y: Reg) -> tuple[Reg, Reg]:
+        e = self.e
+        first = e.sub(x, e.mul(s, e.add(y, e.mul(tau, x))))
+        return first, e.add(y, e.mul(s, e.sub(x, e.mul(tau, y))))
 
     def _clear_pair(self, i: Reg) -> None:
         top, bottom = self._next_top(i), self._next_bottom(i)
