@@ -10,6 +10,7 @@ from typing import Any
 
 from tilegrad.op import freeze
 from tilegrad.ops import (
+    along,
     arithmetic,
     bits,
     cast,
@@ -26,6 +27,7 @@ from tilegrad.ops import (
     exponential,
     fft,
     gather,
+    histogram,
     hyperbolic,
     indexed,
     indexing,
@@ -34,6 +36,7 @@ from tilegrad.ops import (
     matmul,
     matrices,
     memory,
+    order,
     power,
     products,
     qr,
@@ -41,18 +44,21 @@ from tilegrad.ops import (
     reduce,
     rounding,
     scan,
+    sort,
     stack,
     triangular,
     trigonometry,
+    vectors,
     views,
 )
 
 FAMILIES: tuple[ModuleType, ...] = (
     control, arithmetic, comparison, bits, cast, rounding, exponential, power, trigonometry,
     hyperbolic, error_functions,
-    construction, random, memory, elements, components, views, indexing, indexed, gather, reduce, scan, matmul,
-    products, lanes, stack, debug,
+    construction, random, memory, elements, components, views, indexing, indexed, gather, along, order, sort, histogram, reduce, scan,
+    matmul, products, lanes, stack, debug,
     matrices, triangular, cholesky, lu, determinant, qr, eigen, fft,
+    vectors,
 )  # fmt: skip
 
 PUBLIC: dict[str, Any] = {
