@@ -54,7 +54,7 @@ FAMILIES = (
     "tile_full", "tile_arange", "tile_load", "tile_store", "tile_atomic_add", "array_load", "array_store",
     "array_take", "array_atomic_add", "array_atomic_sub", "tile_transpose", "tile_reshape", "tile_broadcast",
     "tile_slice", "tile_insert", "tile_extract", "tile_put", "tile_add_at", "tile_sum", "tile_min", "tile_max",
-    "tile_matmul", "tile_matmul_add",
+    "tile_prod", "tile_matmul", "tile_matmul_add",
 )  # fmt: skip
 
 #: what the samples of an op do not have: a float64 sample, or repeated and negative elements
