@@ -241,6 +241,8 @@ class _Solver:
         self.v, self.turned = Work(e, dtype, size, n), Work(e, dtype, size, n)
         #: sines, tangents of half the angle, and whether a pair is rotated
         self.angles = Work(e, dtype, 3, self.half)
+        #: the second half of a row
+        self.lower = Work(e, dtype, 1, self.half)
         self.zero, self.one = e.const(0, dtype), e.const(1, dtype)
 
     def start(self, source: Buffer, index: Reg, upper: bool) -> None:
@@ -292,7 +294,7 @@ class _Solver:
         def turn(i: Reg, turned: Reg) -> list[Reg]:
             e.points((self.half,), lambda at: self._find_angles(at[0], small))
             self._rotate_rows(self.a, self.moved)
-            each(e, 0, 2 * self.half, lambda r: e.points((self.half,), lambda at: self._rotate_columns(r, at[0])))
+            each(e, 0, 2 * self.half, self._rotate_columns)
             each(e, 0, self.half, self._clear_pair)
             self._rotate_rows(self.v, self.turned)
             e.copy(self.v.buffer, self.turned.buffer)
@@ -344,14 +346,26 @@ class _Solver:
 
         each(e, 0, self.half, pair)
 
-    def _rotate_columns(self, r: Reg, at: Coord) -> None:
-        """Rotate some pairs of columns in row r, and write each where it is next."""
-        e, i = self.e, self.e.lanes_of(at)
-        s, tau = self.angles.row(0, at), self.angles.row(1, at)
-        right = Coord(e.add(e.i64(at.base), e.const(self.half, dt.int64)), at.step)
-        x, y = self._rotated(s, tau, self.moved.row(r, at), self.moved.row(r, right))
-        self.a.put(r, e.coord(self._next_top(i)), x)
-        self.a.put(r, e.coord(self._next_bottom(i)), y)
+    def _rotate_columns(self, r: Reg) -> None:
+        """Rotate all pairs of columns in row r, and write each where it is next: one place on, but at the four ends."""
+        e, half, end = self.e, self.half, 2 * self.half - 1
+        shift = 0 if half == 1 else 1
+
+        def part(at: Index) -> None:
+            x, y = self.moved.row(r, at[0]), self.moved.row(r, self._after(at[0], half))
+            x, y = self._rotated(self.angles.row(0, at[0]), self.angles.row(1, at[0]), x, y)
+            self.a.put(r, self._after(at[0], shift), x)
+            self.lower.put(0, at[0], y)
+
+        e.points((half,), part)
+        ends = [self.a.get(r, k) for k in (shift, half - 1, half)]
+        e.points((half,), lambda at: self.a.put(r, self._after(at[0], half - shift), self.lower.row(0, at[0])))
+        if half > 1:
+            for k, x in ((half - 1, ends[1]), (0, ends[0]), (1, self.lower.get(0, 0)), (end, ends[2])):
+                self.a.set(r, k, x)
+
+    def _after(self, at: Coord, offset: int) -> Coord:
+        return Coord(self.e.add(self.e.i64(at.base), self.e.i64(offset)), at.step)
 
     def _rotated(self, s: Reg, tau: Reg, x: Reg, y: Reg) -> tuple[Reg, Reg]:
         e = self.e
