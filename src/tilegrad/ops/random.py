@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from tilegrad import dtypes as dt
+from tilegrad.composite import make_vector
 from tilegrad.diagnostics import KernelValueError, TypeMismatch
 from tilegrad.dtypes import DType
 from tilegrad.emit import Emitter, Reg
@@ -29,6 +30,7 @@ from tilegrad.ir import builder as ir_builder
 from tilegrad.ir.core import Value
 from tilegrad.ir.types import ScalarType, is_varying
 from tilegrad.op import Operand, describe, lower, op, unwrap
+from tilegrad.ops.algebra import to_host
 from tilegrad.ops.arithmetic import add, mul, neg, sub
 from tilegrad.ops.bits import bit_and, bit_xor, rshift
 from tilegrad.ops.cast import astype
@@ -36,7 +38,9 @@ from tilegrad.ops.comparison import eq, lt, where
 from tilegrad.ops.construction import positions
 from tilegrad.ops.debug import check
 from tilegrad.ops.error_functions import erfcinv
+from tilegrad.ops.power import cbrt, sqrt
 from tilegrad.ops.shapes import require_dtype, require_shape, require_storage
+from tilegrad.ops.trigonometry import cos, sin
 
 _WORDS = "random bits have no gradient"
 #: by how much a state moves on: 2**32 over the golden ratio, odd
@@ -51,8 +55,9 @@ _ROUNDS = ((17, 0xED5AD4BB), (11, 0xAC4C1B51), (15, 0x31848BAB), (14, 1))
 def random_word(x: Operand) -> Operand:
     """A permutation of the uint32 numbers in which each bit of `x` changes each bit of the result half of the time."""
     word = np.asarray(x, np.uint32)
-    for shift, factor in _ROUNDS:
-        word = (word ^ (word >> np.uint32(shift))) * np.uint32(factor)
+    with np.errstate(over="ignore"):
+        for shift, factor in _ROUNDS:
+            word = (word ^ (word >> np.uint32(shift))) * np.uint32(factor)
     return word[()]
 
 
@@ -341,6 +346,161 @@ def _normal(words: list[Any], dtype: DType) -> Any:
     return astype(x, dtype=dtype) if dtype.is_half else x
 
 
+# --- points of shapes -------------------------------------------------------------------------------------------------
+
+
+def _turn(u: Any) -> tuple[Any, Any]:
+    """The cosine and sine of a uniform number of whole turns."""
+    angle = mul(u, 2.0 * math.pi)
+    return cos(angle), sin(angle)
+
+
+def _uniforms(state: Any, count: int) -> tuple[list[Any], Any]:
+    words, after = _words(state, count)
+    return [_uniform([word], dt.float32) for word in words], after
+
+
+def _point(parts: list[Any]) -> Any:
+    vector = make_vector(parts, dt.float32)
+    return vector if _building() or any(np.ndim(x) for x in parts) else to_host(vector)
+
+
+@_advancing
+def sample_unit_ring(state: Any) -> tuple[Any, Any]:
+    """A random vec2 of length 1, uniform on the circle. Changes `state`.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> rng = tg.rand_init(7)
+        >>> v = tg.sample_unit_ring(rng)
+        >>> bool(abs(np.linalg.norm(v) - 1) < 1e-6)
+        True
+    """
+    (u,), after = _uniforms(state, 1)
+    return _point(list(_turn(u))), after
+
+
+@_advancing
+def sample_unit_disk(state: Any) -> tuple[Any, Any]:
+    """A random vec2, uniform in the disk of radius 1. Changes `state`.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> rng = tg.rand_init(7)
+        >>> bool(np.linalg.norm(tg.sample_unit_disk(rng)) <= 1)
+        True
+    """
+    (u, v), after = _uniforms(state, 2)
+    r = sqrt(u)
+    return _point([mul(r, x) for x in _turn(v)]), after
+
+
+@_advancing
+def sample_unit_sphere_surface(state: Any) -> tuple[Any, Any]:
+    """A random vec3 of length 1, uniform on the sphere. Changes `state`.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> rng = tg.rand_init(7)
+        >>> bool(abs(np.linalg.norm(tg.sample_unit_sphere_surface(rng)) - 1) < 1e-6)
+        True
+    """
+    (u, v), after = _uniforms(state, 2)
+    return _point(_on_sphere(sub(mul(u, 2.0), 1.0), v)), after
+
+
+@_advancing
+def sample_unit_sphere(state: Any) -> tuple[Any, Any]:
+    """A random vec3, uniform in the ball of radius 1. Changes `state`.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> rng = tg.rand_init(7)
+        >>> bool(np.linalg.norm(tg.sample_unit_sphere(rng)) <= 1)
+        True
+    """
+    (u, v, w), after = _uniforms(state, 3)
+    return _point([mul(cbrt(w), x) for x in _on_sphere(sub(mul(u, 2.0), 1.0), v)]), after
+
+
+@_advancing
+def sample_unit_hemisphere_surface(state: Any) -> tuple[Any, Any]:
+    """A random vec3 of length 1 with z >= 0, uniform on the hemisphere. Changes `state`.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> rng = tg.rand_init(7)
+        >>> bool(tg.sample_unit_hemisphere_surface(rng)[2] >= 0)
+        True
+    """
+    (u, v), after = _uniforms(state, 2)
+    return _point(_on_sphere(u, v)), after
+
+
+@_advancing
+def sample_unit_hemisphere(state: Any) -> tuple[Any, Any]:
+    """A random vec3 with z >= 0, uniform in the half ball of radius 1. Changes `state`.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> rng = tg.rand_init(7)
+        >>> bool(tg.sample_unit_hemisphere(rng)[2] >= 0)
+        True
+    """
+    (u, v, w), after = _uniforms(state, 3)
+    return _point([mul(cbrt(w), x) for x in _on_sphere(u, v)]), after
+
+
+def _on_sphere(z: Any, v: Any) -> list[Any]:
+    """The point at height z of the sphere: equal heights have equal areas (Archimedes)."""
+    r = sqrt(sub(1.0, mul(z, z)))
+    c, s = _turn(v)
+    return [mul(r, c), mul(r, s), z]
+
+
+@_advancing
+def sample_unit_square(state: Any) -> tuple[Any, Any]:
+    """A random vec2, uniform in the square of side 1 around the origin. Changes `state`.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> rng = tg.rand_init(7)
+        >>> bool(np.abs(tg.sample_unit_square(rng)).max() <= 0.5)
+        True
+    """
+    numbers, after = _uniforms(state, 2)
+    return _point([sub(u, 0.5) for u in numbers]), after
+
+
+@_advancing
+def sample_unit_cube(state: Any) -> tuple[Any, Any]:
+    """A random vec3, uniform in the cube of side 1 around the origin. Changes `state`.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> rng = tg.rand_init(7)
+        >>> bool(np.abs(tg.sample_unit_cube(rng)).max() <= 0.5)
+        True
+    """
+    numbers, after = _uniforms(state, 3)
+    return _point([sub(u, 0.5) for u in numbers]), after
+
+
+@_advancing
+def sample_triangle(state: Any) -> tuple[Any, Any]:
+    """The first two barycentric coordinates of a random point, uniform in a triangle, as a vec2. Changes `state`.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> rng = tg.rand_init(7)
+        >>> bool(np.sum(tg.sample_triangle(rng)) <= 1)
+        True
+    """
+    (u, v), after = _uniforms(state, 2)
+    r = sqrt(u)
+    return _point([sub(1.0, r), mul(v, r)]), after
+
+
 # --- tiles ------------------------------------------------------------------------------------------------------------
 
 
@@ -449,6 +609,15 @@ PUBLIC = {
     "randu": randu,
     "randf": randf,
     "randn": randn,
+    "sample_unit_ring": sample_unit_ring,
+    "sample_unit_disk": sample_unit_disk,
+    "sample_unit_sphere_surface": sample_unit_sphere_surface,
+    "sample_unit_sphere": sample_unit_sphere,
+    "sample_unit_hemisphere_surface": sample_unit_hemisphere_surface,
+    "sample_unit_hemisphere": sample_unit_hemisphere,
+    "sample_unit_square": sample_unit_square,
+    "sample_unit_cube": sample_unit_cube,
+    "sample_triangle": sample_triangle,
     "tile_randi": tile_randi,
     "tile_randf": tile_randf,
     "tile_randn": tile_randn,
