@@ -39,6 +39,9 @@ _FOLDS: dict[str, Neutral] = {
 #: the same for ops that take an operator, by the operator
 _OPERATORS: dict[str, Neutral] = {"add": _SUM, "mul": _PRODUCT, "minimum": _MIN, "maximum": _MAX}
 
+#: products, whose first two arguments are multiplied and summed
+_PRODUCTS = ("tile_dot", "tile_matmul", "matmul")
+
 #: ops whose result is their first operand, changed in places
 _CHANGES = ("scan", "scan_fresh", "tile_insert", "tile_put", "tile_put_masked", "tile_add_at", "tile_bits_at")
 
@@ -70,6 +73,12 @@ def folded(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Folded 
         return Folded(key, tile, _opposite(name) if kwargs.get("propagate_nan") else _FOLDS[name])
     operator = args[0] if args else kwargs.get("op")
     return Folded(key, tile, _OPERATORS.get(getattr(operator, "name", "")))
+
+
+def summed(name: str, args: Sequence[Any]) -> list[Folded]:
+    """The factors of a product that sums over elements: absent ones count as 0."""
+    factors = enumerate(args[:2]) if name in _PRODUCTS else ()
+    return [Folded(k, x, _SUM) for k, x in factors if any(isinstance(leaf, TileRef) for leaf in leaves(x))]
 
 
 def _opposite(name: str) -> Neutral:

@@ -32,7 +32,7 @@ from tilegrad.diagnostics import (
 from tilegrad.dtypes import DType
 from tilegrad.element_types import CompositeType, HostValue, StructType, StructValue
 from tilegrad.frontend import signature
-from tilegrad.frontend.absent import Folded, folded, is_lanes
+from tilegrad.frontend.absent import Folded, folded, is_lanes, summed
 from tilegrad.frontend.composites import is_indexed
 from tilegrad.frontend.function import Capture, Function, Missing, snapshot
 from tilegrad.frontend.index import TILE_METHODS, Indexing, Method
@@ -417,7 +417,11 @@ class Calls(Indexing):
 
     def _without_absent_lanes(self, node: ast.AST, name: str, args: tuple[Any, ...], kwargs: Any) -> tuple[Any, ...]:
         """In a reduction or scan, elements of absent lanes count as the neutral element."""
-        fold = folded(name, args, kwargs) if self.builder.per_lane or self.decisions.guard else None
+        if not self.builder.per_lane and not self.decisions.guard:
+            return args
+        for factor in summed(name, args):
+            args = tuple(self._neutralised(node, factor, x) if k == factor.key else x for k, x in enumerate(args))
+        fold = folded(name, args, kwargs)
         if fold is None:
             return args
         named = dict(enumerate(args)) | kwargs
@@ -431,6 +435,11 @@ class Calls(Indexing):
                 named[operator] = OfPresent(named[operator], present)
         kwargs.update((k, named[k]) for k in kwargs)
         return tuple(named[i] for i in range(len(args)))
+
+    def factors(self, node: ast.AST, x: Any, y: Any) -> tuple[Any, Any]:
+        """The operands of `@`: elements of absent lanes count as 0."""
+        x, y = self._without_absent_lanes(node, "tile_matmul", (x, y), {})
+        return x, y
 
     def _neutralised(self, node: ast.AST, fold: Folded, x: Any) -> Any:
         """The tile with elements of absent lanes replaced."""

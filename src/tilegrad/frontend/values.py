@@ -335,6 +335,8 @@ class Values:
     def binary(self, node: ast.AST, kind: type[ast.operator], x: Any, y: Any, texts: tuple[str, ...] = ()) -> Any:
         name, symbol, fold = BINARY[kind]
         x, y = self.plain(x), self.plain(y)
+        if kind is ast.MatMult:
+            x, y = self.factors(node, x, y)
         if isinstance(x, Composite) or isinstance(y, Composite):
             return self.composite_binary(node, kind, x, y, texts)
         if not isinstance(x, (Value, TileRef)) and not isinstance(y, (Value, TileRef)):
@@ -352,6 +354,9 @@ class Values:
         return self.call_op(node, REGISTRY[name], (x, y), {}, texts, called=f"`{symbol}`")
 
     def composite_binary(self, node: ast.AST, kind: type[ast.operator], x: Any, y: Any, texts: tuple[str, ...]) -> Any:
+        raise NotImplementedError
+
+    def factors(self, node: ast.AST, x: Any, y: Any) -> tuple[Any, Any]:
         raise NotImplementedError
 
     def from_host(self, x: Any) -> Any:

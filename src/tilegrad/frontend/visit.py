@@ -13,7 +13,7 @@ import functools
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 from tilegrad import dtypes as dt
 from tilegrad.composite import Composite, first_leaf, map_parts
@@ -374,6 +374,12 @@ class Tracer(Calls):
             self._update_place(node, self.indexed_place(target, whole, items), kind, self.text(target))
             return
         base = self.read(target.value, whole)
+        items = index if isinstance(index, tuple) else (index,)
+        if isinstance(base, TileRef) and _is_product(node.value) and not any(isinstance(i, TileRef) for i in items):
+            view = self.subscript(target, base, index, self._texts(target))
+            if isinstance(view, TileRef):
+                self._update_tile(node, kind, view)
+                return
         self.update(node, kind, base, index, lambda: self.expr(node.value), self._texts(target))
 
     def _update_place(self, node: ast.AugAssign, place: Place, kind: type[ast.operator], text: str) -> None:
@@ -398,10 +404,10 @@ class Tracer(Calls):
     def _update_tile(self, node: ast.AugAssign, kind: type[ast.operator], target: TileRef) -> None:
         """`t op= value` in place; `t += a @ b` accumulates inside the product."""
         value = node.value
-        if kind not in (ast.Add, ast.Sub) or not (isinstance(value, ast.BinOp) and isinstance(value.op, ast.MatMult)):
+        if kind not in (ast.Add, ast.Sub) or not _is_product(value):
             self.update_tile(node, kind, target, self.expr(value))
             return
-        a, b = self.expr(value.left), self.expr(value.right)
+        a, b = self.factors(node, self.expr(value.left), self.expr(value.right))
         if isinstance(a, TileRef) and isinstance(b, TileRef) and can_accumulate(a.type, b.type, target.type):
             texts = (self.text(value.left), self.text(value.right), self.text(node.target))
             alpha = 1.0 if kind is ast.Add else -1.0
@@ -724,6 +730,11 @@ def _leaves_early(body: Sequence[ast.stmt]) -> bool:
     nested = (ast.FunctionDef, ast.Lambda)
     returns = any(isinstance(n, ast.Return) for s in body if not isinstance(s, nested) for n in ast.walk(s))
     return returns or _has(body, ast.Break)
+
+
+def _is_product(node: ast.expr) -> TypeGuard[ast.BinOp]:
+    """Whether the expression is `a @ b`."""
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult)
 
 
 def _written(body: Sequence[ast.stmt]) -> set[str]:
