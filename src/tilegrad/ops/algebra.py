@@ -6,11 +6,13 @@ its gradients are those of the parts. Named functions are in the families beside
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from tilegrad import dtypes as dt
 from tilegrad import element_types
 from tilegrad.composite import (
     Composite,
@@ -20,6 +22,7 @@ from tilegrad.composite import (
     is_transform,
     is_vector,
     kind_of,
+    leaves,
     make_matrix,
     make_quaternion,
     make_transform,
@@ -29,7 +32,12 @@ from tilegrad.composite import (
 from tilegrad.diagnostics import TypeMismatch
 from tilegrad.dtypes import DType
 from tilegrad.element_types import GridType, HostValue, StructType, StructValue
-from tilegrad.op import REGISTRY
+from tilegrad.ir import builder as ir_builder
+from tilegrad.ir.types import TileType
+from tilegrad.op import REGISTRY, broadcast_shapes, constant, unwrap
+from tilegrad.ops.cast import dtype_of
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def add(x: Any, y: Any) -> Any:
@@ -139,10 +147,11 @@ def cross_parts(a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
 
 
 def rotated_parts(q: Composite, v: Sequence[Any]) -> list[Any]:
-    """The parts of a vector rotated by a unit quaternion: v + 2 w (u x v) + 2 u x (u x v)."""
+    """The parts of a vector rotated by a unit quaternion: (2 w**2 - 1) v + 2 w (u x v) + 2 (u . v) u."""
     u, w = q[:3], q[3]
-    t = [mul(c, 2) for c in cross_parts(u, v)]
-    return [add(a, add(mul(w, b), c)) for a, b, c in zip(v, t, cross_parts(u, t), strict=True)]
+    c, d, e = sub(mul(mul(w, w), 2), 1), mul(inner(u, v), 2), mul(w, 2)
+    turned = cross_parts(u, v)
+    return [add(add(mul(x, c), mul(p, d)), mul(t, e)) for x, p, t in zip(v, u, turned, strict=True)]
 
 
 def transform_product(a: Composite, b: Composite) -> Composite:
@@ -271,3 +280,128 @@ def _host_operator(symbol: str, x: Any, y: Any) -> Any:
 
 
 element_types.OPERATOR.append(_host_operator)
+
+
+# --- what named functions share ---------------------------------------------------------------------------------------
+
+
+def everywhere(function: Function) -> Function:
+    """Make a function of composite values one that may be called outside of kernels too, with `vec3(...)` and so on."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if ir_builder.current() is not None:
+            return function(*args, **kwargs)
+        with np.errstate(all="ignore"):
+            result = function(*map(from_host, args), **{k: from_host(v) for k, v in kwargs.items()})
+        several = isinstance(result, tuple) and not isinstance(result, Composite)
+        return tuple(map(to_host, result)) if several else to_host(result)
+
+    return call  # type: ignore[return-value]
+
+
+def rounded_once(function: Function) -> Function:
+    """Compute a function of 16-bit floats in float32, and round its results once."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        found = {dtype_of(leaf) for x in (*args, *kwargs.values()) for leaf in leaves(x)}
+        floats = [d for d in found if d is not None and d.is_float]
+        if len(floats) != 1 or not floats[0].is_half:
+            return function(*args, **kwargs)
+        narrow = floats[0]
+        wide = [_cast(x, narrow, dt.float32) for x in args]
+        result = function(*wide, **{k: _cast(v, narrow, dt.float32) for k, v in kwargs.items()})
+        if isinstance(result, tuple) and not isinstance(result, Composite):
+            return tuple(_cast(x, dt.float32, narrow) for x in result)
+        return _cast(result, dt.float32, narrow)
+
+    return call  # type: ignore[return-value]
+
+
+def _cast(x: Any, source: DType, target: DType) -> Any:
+    """A value of dtype `source` as one of `target`; anything else unchanged."""
+    if isinstance(x, Composite):
+        same = isinstance(x.kind, GridType) and x.kind.dtype is source
+        return Composite(x.grid.with_dtype(target), [_cast(p, source, target) for p in x]) if same else x
+    return REGISTRY["astype"](x, dtype=target) if dtype_of(x) is source else x
+
+
+def even(parts: Sequence[Any]) -> list[Any]:
+    """Parts of one composite: if one is a tile all become tiles, of the shape to which they broadcast."""
+    if ir_builder.current() is None:
+        return list(parts)
+    values = [constant(p) if isinstance(p, np.generic) else unwrap(p) for p in parts]
+    shapes = [v.type.shape for v in values if isinstance(v.type, TileType)]
+    if not shapes:
+        return values
+    shape = broadcast_shapes("the parts", shapes)
+    return [_spread(v, shape) for v in values]
+
+
+def _spread(v: Any, shape: tuple[int, ...]) -> Any:
+    if isinstance(v.type, TileType):
+        return v if v.type.shape == shape else REGISTRY["tile_broadcast"](v, shape=shape)
+    return REGISTRY["tile_full"](v, shape=shape)
+
+
+def even_vector(parts: Sequence[Any], dtype: DType) -> Composite:
+    """A vector of parts that may be scalars beside tiles."""
+    return make_vector(even(parts), dtype)
+
+
+def even_matrix(rows: Sequence[Sequence[Any]], dtype: DType) -> Composite:
+    """A matrix, by its rows, of parts that may be scalars beside tiles."""
+    flat = even([x for row in rows for x in row])
+    n = len(rows[0])
+    return make_matrix([flat[n * i : n * (i + 1)] for i in range(len(rows))], dtype)
+
+
+def even_quaternion(parts: Sequence[Any], dtype: DType) -> Composite:
+    """A quaternion of parts that may be scalars beside tiles."""
+    return make_quaternion(even(parts), dtype)
+
+
+def number(what: str, name: str, x: Any, dtype: DType) -> Any:
+    """The argument `name` as a number (or tile of numbers) of `dtype`, which a literal becomes."""
+    if isinstance(x, bool) or (isinstance(x, tuple) and not isinstance(x, Composite)):
+        raise TypeMismatch(f"{what}: `{name}` must be a number")
+    if isinstance(x, (int, float)) or (ir_builder.current() is None and np.ndim(x) == 0):
+        return dtype(x)
+    own = dtype_of(x)
+    if own is not dtype:
+        raise TypeMismatch(
+            f"{what}: `{name}` must be {dtype}, it is {kind_of(x) or own or type(x).__name__}",
+            help=f"cast it: {dtype}({name})" if own is not None else "",
+        )
+    return x
+
+
+def alike(what: str, x: Any, y: Any, *tests: Callable[[Any], bool]) -> tuple[Composite, Composite]:
+    """Two composites of one type that passes one of the tests. Raises TypeMismatch."""
+    a, b = require_grid(what, x, *tests), require_grid(what, y, *tests)
+    if a.kind is not b.kind:
+        raise TypeMismatch(
+            f"{what}: {a.kind} meets {b.kind}", help="both must be of one type; convert one, for example vec3d(v)"
+        )
+    return a, b
+
+
+def require_floats(what: str, x: Composite) -> DType:
+    """The dtype of the parts, a float type. Raises TypeMismatch."""
+    dtype = x.grid.dtype
+    if not dtype.is_float:
+        raise TypeMismatch(f"{what} is defined for floats, not for {x.kind}", help="convert it, for example vec3(v)")
+    return dtype
+
+
+def where(condition: Any, x: Any, y: Any) -> Any:
+    """The one or the other, also of two composites of one type."""
+    if isinstance(x, Composite):
+        return map_parts(lambda a, b: where(condition, a, b), x, y)
+    return REGISTRY["where"].spelled(condition, x, y)  # type: ignore[misc]
+
+
+def call(name: str, *args: Any) -> Any:
+    """An op by name."""
+    return REGISTRY[name](*args)

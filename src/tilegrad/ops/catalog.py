@@ -40,12 +40,15 @@ from tilegrad.ops import (
     power,
     products,
     qr,
+    quaternions,
     random,
     reduce,
     rounding,
     scan,
+    small_matrices,
     sort,
     stack,
+    transforms,
     triangular,
     trigonometry,
     vectors,
@@ -55,10 +58,10 @@ from tilegrad.ops import (
 FAMILIES: tuple[ModuleType, ...] = (
     control, arithmetic, comparison, bits, cast, rounding, exponential, power, trigonometry,
     hyperbolic, error_functions,
-    construction, random, memory, elements, components, views, indexing, indexed, gather, along, order, sort, histogram, reduce, scan,
-    matmul, products, lanes, stack, debug,
+    construction, random, memory, elements, components, views, indexing, indexed, gather, reduce, scan, matmul,
+    along, order, sort, histogram, products, lanes, stack, debug,
     matrices, triangular, cholesky, lu, determinant, qr, eigen, fft,
-    vectors,
+    vectors, small_matrices, quaternions, transforms,
 )  # fmt: skip
 
 PUBLIC: dict[str, Any] = {
