@@ -702,6 +702,8 @@ def test_a_kalman_update_on_a_tape() -> None:
         (tg.tile_solve, [(2, 3, 3), (4, 3, 1)], ShapeMismatch, ["leading axes", "(2, 3, 3)", "(4, 3, 1)"]),
         (tg.tile_cholesky_solve, [(3, 4), (3,)], ShapeMismatch, ["`L` must be square"]),
         (lambda t, b: tg.tile_solve(t, tg.tile_astype(b, D)), [(3, 3), (3,)], TypeMismatch, ["float64", "astype(b"]),
+        (lambda t: tg.tile_lower_solve_inplace(t, 3.0), [(3, 3)], TypeMismatch, ["`y` must be a tile"]),
+        (lambda t: tg.tile_cholesky_solve_inplace(t, 3.0), [(3, 3)], TypeMismatch, ["`y` must be a tile"]),
         (lambda t, b: tg.tile_lu_solve(t, t, b), [(3, 3), (3,)], TypeMismatch, ["`piv`", "second result of tile_lu"]),
     ],
 )  # fmt: skip

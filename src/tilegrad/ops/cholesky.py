@@ -14,7 +14,7 @@ import numpy as np
 from tilegrad import dtypes as dt
 from tilegrad.emit import Buffer, Coord, Emitter, Reg
 from tilegrad.ir.types import TileType, Type
-from tilegrad.op import Sample, Tile, adjoint, infer, lower, op, samples, spelled, unwrap
+from tilegrad.op import Sample, Tile, adjoint, infer, lower, op, samples, spelled
 from tilegrad.ops.arithmetic import add
 from tilegrad.ops.matrices import (
     Work,
@@ -31,6 +31,7 @@ from tilegrad.ops.matrices import (
     stack_of,
     used,
     wide,
+    widened,
     working,
 )
 from tilegrad.ops.shapes import require_tile
@@ -154,8 +155,9 @@ def _tile_cholesky_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 @spelled(tile_cholesky)
 def _tile_cholesky_call(A: Any, fill_mode: str = "lower") -> Any:
-    require_tile("tile_cholesky", "A", A)
-    return tile_cholesky(unwrap(A), upper=require_fill_mode("tile_cholesky", fill_mode))
+    require_square("tile_cholesky", "A", require_tile("tile_cholesky", "A", A))
+    upper = require_fill_mode("tile_cholesky", fill_mode)
+    return widened(lambda a: tile_cholesky(a, upper=upper), A)
 
 
 def tile_cholesky_inplace(A: Any, fill_mode: str = "lower") -> None:
@@ -173,8 +175,8 @@ def tile_cholesky_inplace(A: Any, fill_mode: str = "lower") -> None:
         >>> y.tolist()
         [[2.0, 1.0], [0.0, 2.0]]
     """
-    require_tile("tile_cholesky_inplace", "A", A)
-    A.assign(tile_cholesky(unwrap(A), upper=require_fill_mode("tile_cholesky_inplace", fill_mode)))
+    factor = _tile_cholesky_call(A, fill_mode)
+    A.assign(factor)
 
 
 def tile_cholesky_solve(L: Any, y: Any, fill_mode: str = "lower") -> Any:
@@ -229,7 +231,8 @@ def tile_cholesky_solve_inplace(L: Any, y: Any, fill_mode: str = "lower") -> Non
         >>> y.tolist()
         [1.0, 2.0]
     """
-    y.assign(_cholesky_solve("tile_cholesky_solve_inplace", L, y, fill_mode))
+    solved = _cholesky_solve("tile_cholesky_solve_inplace", L, y, fill_mode)
+    y.assign(solved)
 
 
 PUBLIC = {

@@ -10,7 +10,7 @@ import numpy as np
 from tilegrad import dtypes as dt
 from tilegrad.emit import Buffer, Coord, Emitter, Reg
 from tilegrad.ir.types import TileType, Type
-from tilegrad.op import REGISTRY, Sample, Tile, adjoint, infer, lower, op, samples, spelled, unwrap
+from tilegrad.op import REGISTRY, Sample, Tile, adjoint, infer, lower, op, samples, spelled
 from tilegrad.ops.arithmetic import chain, mul, sub
 from tilegrad.ops.lu import (
     divide_column,
@@ -39,6 +39,7 @@ from tilegrad.ops.matrices import (
     triangles,
     used,
     wide,
+    widened,
     working,
 )
 from tilegrad.ops.reduce import tile_reduce, tile_sum
@@ -124,8 +125,8 @@ def _tile_det_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 @spelled(tile_det)
 def _tile_det_call(A: Any) -> Any:
-    require_tile("tile_det", "A", A)
-    return tile_det(unwrap(A))
+    require_square("tile_det", "A", require_tile("tile_det", "A", A))
+    return widened(tile_det, A)
 
 
 @op(cls="block", cooperative=True)
@@ -295,20 +296,22 @@ def tile_slogdet(A: Any) -> Any:
         >>> y.tolist()
         [-1.0, 0.0]
     """
-    n = require_square("tile_slogdet", "A", require_tile("tile_slogdet", "A", A))
-    a = unwrap(A)
-    half = a.type.dtype if a.type.dtype.is_half else None
-    lu, pivots = tile_lu(REGISTRY["astype"](a, dtype=dt.float32) if half else a)
-    axis = a.type.ndim - 2
+    require_square("tile_slogdet", "A", require_tile("tile_slogdet", "A", A))
+    return widened(_slogdet, A)
+
+
+def _slogdet(a: Any) -> Any:
+    lu, pivots = tile_lu(a)
+    axis = len(shape_of(pivots)) - 1
     pivot = tile_sum(triangles(lu, below=0.0, diagonal=1.0, above=0.0), axes=(axis + 1,))
     log = tile_sum(REGISTRY["log"](REGISTRY["abs"](pivot)), axes=(axis,))
-    sign = tile_reduce(mul, mul(REGISTRY["sign"](pivot), _exchange_signs(pivot, pivots, n)), axis)
-    return tuple(REGISTRY["astype"](x, dtype=half) if half else x for x in (sign, log))
+    sign = tile_reduce(mul, mul(REGISTRY["sign"](pivot), _exchange_signs(pivot, pivots)), axis)
+    return sign, log
 
 
-def _exchange_signs(like: Any, pivots: Any, n: int) -> Any:
+def _exchange_signs(like: Any, pivots: Any) -> Any:
     """-1 for every exchange of two rows, else 1."""
-    rows = spread(REGISTRY["tile_arange"](dt.int32(0), dt.int32(1), size=n), pivots)
+    rows = spread(REGISTRY["tile_arange"](dt.int32(0), dt.int32(1), size=shape_of(pivots)[-1]), pivots)
     return REGISTRY["where"](REGISTRY["ne"](pivots, rows), full_like(like, -1.0), full_like(like, 1.0))
 
 

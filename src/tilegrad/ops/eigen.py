@@ -19,7 +19,7 @@ from tilegrad import dtypes as dt
 from tilegrad.dtypes import DType
 from tilegrad.emit import Buffer, Coord, Emitter, Index, Reg
 from tilegrad.ir.types import TileType, Type
-from tilegrad.op import REGISTRY, Sample, Tile, adjoint, infer, lower, op, samples, spelled, unwrap
+from tilegrad.op import REGISTRY, Sample, Tile, adjoint, infer, lower, op, samples, spelled
 from tilegrad.ops.arithmetic import add, div, sub
 from tilegrad.ops.matrices import (
     Work,
@@ -37,6 +37,7 @@ from tilegrad.ops.matrices import (
     stack_of,
     triangles,
     wide,
+    widened,
     working,
 )
 from tilegrad.ops.shapes import require_tile
@@ -453,8 +454,9 @@ def _tile_eigh_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 @spelled(tile_eigh)
 def _tile_eigh_call(A: Any, fill_mode: str = "lower") -> Any:
-    require_tile("tile_eigh", "A", A)
-    return tile_eigh(unwrap(A), upper=require_fill_mode("tile_eigh", fill_mode))
+    require_square("tile_eigh", "A", require_tile("tile_eigh", "A", A))
+    upper = require_fill_mode("tile_eigh", fill_mode)
+    return widened(lambda a: tile_eigh(a, upper=upper), A)
 
 
 PUBLIC = {"tile_eigh": tile_eigh}

@@ -14,7 +14,7 @@ from tilegrad import dtypes as dt
 from tilegrad.diagnostics import ShapeMismatch, TypeMismatch
 from tilegrad.emit import Buffer, Coord, Emitter, Reg
 from tilegrad.ir.types import TileType, Type
-from tilegrad.op import REGISTRY, Sample, Tile, adjoint, describe, infer, lower, op, samples, spelled, unwrap
+from tilegrad.op import REGISTRY, Sample, Tile, adjoint, describe, infer, lower, op, samples, spelled
 from tilegrad.ops.arithmetic import add, mul
 from tilegrad.ops.matrices import (
     Work,
@@ -238,8 +238,8 @@ def _tile_lu_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 @spelled(tile_lu)
 def _tile_lu_call(A: Any) -> Any:
-    require_tile("tile_lu", "A", A)
-    return tile_lu(unwrap(A))
+    require_square("tile_lu", "A", require_tile("tile_lu", "A", A))
+    return widened(tile_lu, A)
 
 
 @op(cls="block", cooperative=True)

@@ -78,14 +78,20 @@ def require_fill_mode(what: str, fill_mode: Any) -> bool:
 
 
 def widened(f: Callable[..., Any], *tiles: Any) -> Any:
-    """f(*tiles), computed in float32 and rounded once if the tiles hold 16-bit floats."""
+    """f(*tiles); if the tiles hold 16-bit floats, it and its gradient are computed in float32 and rounded once."""
     values = [unwrap(t) for t in tiles]
     dtype = values[0].type.dtype
     if not dtype.is_half:
         return f(*values)
-    astype = REGISTRY["astype"]
-    made = f(*(astype(v, dtype=dt.float32) if v.type.dtype is dtype else v for v in values))
-    return astype(made, dtype=dtype)
+    made = f(*(_cast(v, dtype, dt.float32) for v in values))
+    return (
+        tuple(_cast(v, dt.float32, dtype) for v in made) if isinstance(made, tuple) else _cast(made, dt.float32, dtype)
+    )
+
+
+def _cast(t: Any, source: DType, target: DType) -> Any:
+    """A tile of dtype `source` as one of `target`; others stay."""
+    return REGISTRY["astype"](t, dtype=target) if t.type.dtype is source else t
 
 
 def on_system(what: str, names: tuple[str, str], f: Callable[..., Any], a: Any, b: Any, *more: Any) -> Any:
@@ -227,8 +233,8 @@ def wide(x: Host) -> Host:
 
 # --- working memory -------------------------------------------------------------------------------------------------
 
-#: elements of a row that are worked on at once
-LANES = 16
+#: elements of a row that are worked on at once: several registers, so that sums need not wait for each other
+LANES = 32
 
 
 def working(dtype: DType) -> DType:
@@ -301,7 +307,10 @@ class Work:
         e = self.e
 
         def vector(j: Reg) -> None:
-            e.points((self.lanes,), lambda at: body(Coord(e.add(j, e.i64(at[0].base)), at[0].step)))
+            def point(at: Index) -> None:
+                body(Coord(e.add(j, e.i64(at[0].base)), at[0].step))
+
+            e.points((self.lanes,), point, width=self.lanes)
 
         if self.width == self.lanes:
             vector(e.const(0, dt.int64))

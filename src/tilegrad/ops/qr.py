@@ -10,7 +10,7 @@ import numpy as np
 from tilegrad import dtypes as dt
 from tilegrad.emit import Buffer, Coord, Emitter, Reg
 from tilegrad.ir.types import TileType, Type
-from tilegrad.op import REGISTRY, Sample, Tile, adjoint, infer, lower, op, samples, spelled, unwrap
+from tilegrad.op import REGISTRY, Sample, Tile, adjoint, infer, lower, op, samples, spelled
 from tilegrad.ops.arithmetic import add, sub
 from tilegrad.ops.indexing import tile_slice, zeros_like
 from tilegrad.ops.matrices import (
@@ -29,6 +29,7 @@ from tilegrad.ops.matrices import (
     upper_part,
     used,
     wide,
+    widened,
     working,
 )
 from tilegrad.ops.shapes import require_tile
@@ -230,8 +231,8 @@ def _tile_qr_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 @spelled(tile_qr)
 def _tile_qr_call(A: Any) -> Any:
-    require_tile("tile_qr", "A", A)
-    return tile_qr(unwrap(A))
+    require_matrix("tile_qr", "A", require_tile("tile_qr", "A", A))
+    return widened(tile_qr, A)
 
 
 PUBLIC = {"tile_qr": tile_qr}

@@ -273,7 +273,8 @@ def tile_lower_solve_inplace(L: Any, y: Any) -> None:
         >>> y.tolist()
         [1.0, 2.0]
     """
-    y.assign(tile_lower_solve(L, y))
+    solved = tile_lower_solve(L, y)
+    y.assign(solved)
 
 
 def tile_upper_solve_inplace(U: Any, z: Any) -> None:
@@ -291,7 +292,8 @@ def tile_upper_solve_inplace(U: Any, z: Any) -> None:
         >>> z.tolist()
         [1.0, 2.0]
     """
-    z.assign(tile_upper_solve(U, z))
+    solved = tile_upper_solve(U, z)
+    z.assign(solved)
 
 
 PUBLIC = {
