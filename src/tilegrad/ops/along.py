@@ -293,17 +293,18 @@ def _spread(t: Any, shape: tuple[int, ...]) -> Any:
 def _check_inside(index: Any, extent: int, axis: int) -> None:
     """Raise at the launch if an index lies outside of the axis."""
     axes = tuple(range(index.type.ndim))
-    unsigned = index.type.dtype.kind == "u"
-    kind = dt.uint64 if unsigned else dt.int64
+    cast = REGISTRY["astype"]
 
     def extreme(name: str) -> Any:
-        found = REGISTRY[f"tile_{name}"](index, axes=axes)
-        return REGISTRY["astype"](REGISTRY["tile_extract"](found, 0), dtype=kind)
+        return REGISTRY["tile_extract"](REGISTRY[f"tile_{name}"](index, axes=axes), 0)
 
     last = extreme("max")
+    if index.type.dtype is dt.uint64:
+        last = REGISTRY["minimum"](last, dt.int64.max)
+    last = cast(last, dtype=dt.int64)
     ok, shown = REGISTRY["lt"](last, extent), last
-    if not unsigned:
-        first = extreme("min")
+    if index.type.dtype.kind == "i":
+        first = cast(extreme("min"), dtype=dt.int64)
         low = REGISTRY["ge"](first, -extent)
         ok, shown = REGISTRY["bit_and"](low, ok), REGISTRY["where"](low, last, first)
     message = "index {} is out of range for axis {} with size {}"

@@ -102,7 +102,7 @@ def tile_histogram(t: Any, bins: Any, range: Any = None, weights: Any = None) ->
         and bfloat16 weights are carried in float32, of float32 in float64. Edges are compared in the dtype of `t`, for
         float16 and bfloat16 in float32, for integers in float64.
     Raises: TypeMismatch if bins or range are not known at compile time, ShapeMismatch if the weights do not have the
-        shape of `t`.
+        shape of `t`, or if the bins are so narrow that edges coincide.
     Gradient: of the weights, the cotangent of the bin that the element falls into, 0 if it is dropped. The elements
         have none: the counts do not change with them, but where they jump.
 
@@ -119,6 +119,7 @@ def tile_histogram(t: Any, bins: Any, range: Any = None, weights: Any = None) ->
     kind = require_tile("tile_histogram", "t", t)
     count = _require_bins(bins)
     low, high = _require_range(range)
+    _require_width(edges(count, low, high, kind.dtype), kind.dtype)
     flat = (kind.size,)
     place = histogram_bin(tile_reshape(unwrap(t), shape=flat), bins=count, low=low, high=high)
     one = REGISTRY["tile_full"](dt.int32(1), shape=flat)
@@ -169,6 +170,15 @@ def _require_range(limits: Any) -> tuple[float, float]:
     if not (np.isfinite(low) and np.isfinite(high) and low < high):
         raise ShapeMismatch(f"tile_histogram: range must be finite with low < high, it is ({low}, {high})")
     return low, high
+
+
+def _require_width(limits: Host, dtype: DType) -> None:
+    if (limits[1:] <= limits[:-1]).any():
+        raise ShapeMismatch(
+            f"tile_histogram: {len(limits) - 1} bins from {limits[0]} to {limits[-1]} are too narrow for "
+            f"{_carrier(dtype)}, in which edges are compared",
+            help="take fewer bins, or subtract what all elements have in common",
+        )
 
 
 def _constant(x: Any) -> float | None:
