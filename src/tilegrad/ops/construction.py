@@ -283,28 +283,35 @@ def _tile_arange_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 @spelled(tile_arange)
-def _tile_arange_call(*args: Any, dtype: Any = None, storage: str = "register", **named: Any) -> Any:
+def _tile_arange_call(
+    *args: Any,
+    start: Any = None,
+    stop: Any = None,
+    step: Any = None,
+    dtype: Any = None,
+    storage: str = "register",
+) -> Any:
     require_storage("tile_arange", storage)
-    start, stop, step = (_compile_time(a) for a in _range_of(args, named))
+    start, stop, step = map(_compile_time, _range_of(args, {"start": start, "stop": stop, "step": step}))
     d = require_dtype("tile_arange", float if dtype is None else dtype)
     if step == 0:
         raise ShapeMismatch("tile_arange: step is zero")
     size = math.ceil((stop - start) / step)
     if size <= 0:
         raise ShapeMismatch(f"tile_arange({start}, {stop}, {step}) is empty; a tile has at least one element")
-    for element in (start, step, start + (size - 1) * step):
+    for element in (start, start + (size - 1) * step, *((step,) if size > 1 else ())):
         whole = int(element) if isinstance(element, float) and element.is_integer() else element
-        if d.kind == "b" or not dt.literal_fits(whole, d):
+        if d.kind == "b" or not (dt.literal_fits(whole, d) or (d.kind == "u" and element is step)):
             raise TypeMismatch(f"tile_arange: {element} is not a value of {d}", help="give another dtype=")
-    return tile_arange(constant(start, d), constant(step, d), size=size)
+    return tile_arange(constant(start, d), constant(step if size > 1 else 0, d), size=size)
 
 
 def _range_of(args: Sequence[Any], named: dict[str, Any]) -> tuple[Any, Any, Any]:
     """start, stop and step as Python's range takes them; by keyword too."""
-    names = ("stop",) if len(args) == 1 else ("start", "stop", "step")
+    names = ("stop",) if len(args) == 1 and named["stop"] is None else ("start", "stop", "step")
     given = dict(zip(names, args, strict=False))
-    wrong = [n for n in named if n not in ("start", "stop", "step") or n in given]
-    if wrong or len(args) > 3 or "stop" not in given | named:
+    named = {name: x for name, x in named.items() if x is not None}
+    if len(args) > 3 or given.keys() & named.keys() or "stop" not in given | named:
         raise TypeMismatch(
             "tile_arange takes stop, or start and stop, or start, stop and step",
             help="write tile_arange(stop), tile_arange(start, stop) or tile_arange(start, stop, step), with dtype=",

@@ -285,15 +285,16 @@ def argument_words(args: Sequence[Any]) -> list[int]:
 def _error(kernel: CompiledKernel, record: Any) -> dg.TilegradError:
     site = kernel.sites[record[0] - 1]
     error = _ERRORS.get(site.kind, dg.KernelValueError)
+    values = [_shown(word, dtype) for word, (dtype, _) in zip(record[2:], site.layout, strict=False)]
     if site.kind == "index":
         index, axis, extent = record[2], record[3], record[4]
         message = f"index {index} is out of range for axis {axis} with size {extent}"
+        message = site.message.format(*values) if site.message else message
         return error(message, loc=site.loc, help=f"raised in block {record[1]} of kernel `{kernel.name}`")
     if site.kind == "zero_division":
         return error("integer division or modulo by zero", loc=site.loc)
     if site.kind == "negative_power":
         return error("an integer to a negative power", loc=site.loc, help="cast the base to a float first")
-    values = [_shown(word, dtype) for word, (dtype, _) in zip(record[2:], site.layout, strict=False)]
     return error(site.message.format(*values) if values else site.message or site.kind, loc=site.loc)
 
 
