@@ -396,16 +396,20 @@ def test_t01_c4_absent_lanes_count_as_nothing(device: str) -> None:
         o[6, i] = tg.tile_reduce(lambda a, b: a + b + 1, t)[0]
         o[7, i] = tg.tile_prod(tg.where(t > 0, 1, 5))[0]
         o[8, i] = tg.tile_sum(tg.tile_broadcast(t + 1, shape=(3, tg.block_dim())), axis=1)[2]
+        u = t + 0
+        for _ in range(2):
+            u += 1
+            o[10, i] = tg.tile_min(u)[0]
         o[9, i] = int(tg.tile_all(t > 0)[0]) + 2 * int(tg.tile_any(t <= 0)[0])
 
-    o = np.zeros((10, 100), I32)
+    o = np.zeros((11, 100), I32)
     tg.launch(kernel, dim=100, inputs=[o], block_dim=64, device=device)
     for part in (slice(0, 64), slice(64, 100)):
         x = np.arange(1, 101)[part]
         n = len(x)
         expected = [
             x.sum(), (x - 100).sum(), x.min() + 1000 * (n - 1), (-x[:32]).max(), 4 * x.min(), 4 * x.min(),
-            4 * x.sum() + n - 1, 1, (4 * x + 1).sum(), 1,
+            4 * x.sum() + n - 1, 1, (4 * x + 1).sum(), 1, 4 * x.min() + 2,
         ]  # fmt: skip
         assert o[:, part].tolist() == [[e] * n for e in expected]
 
