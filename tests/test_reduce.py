@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -457,6 +458,11 @@ MISTAKES: list[tuple[Callable[[Any], Any], type[TilegradError], str]] = [
     (lambda t: tg.tile_reduce(lambda a, b: a < b, t), TypeMismatch, "the operator turns float32 into bool"),
     (lambda t: tg.tile_reduce(lambda a: a, t), TypeMismatch, "takes 1 argument"),
     (lambda t: tg.tile_reduce(tg.add, t > 0.0), TypeMismatch, "add is not defined for bool"),
+    (lambda t: tg.tile_reduce(operator.add, t), TypeMismatch, "add is not a function that a kernel can call"),
+    (lambda t: tg.tile_reduce(np.add, t), TypeMismatch, "add is not a function that a kernel can call"),
+    (lambda t: tg.tile_reduce(tg.sin, t), TypeMismatch, "sin is not an operator on two elements"),
+    (lambda t: tg.tile_reduce(tg.tile_sum, t), TypeMismatch, "tile_sum is not an operator on two elements"),
+    (lambda t: tg.tile_reduce(lambda a, b: (a, b), t), TypeMismatch, "turns float32 into a tuple of 2"),
     (lambda t: tg.tile_all(t), TypeMismatch, "tile_all: the tile must hold bools"),
 ]
 

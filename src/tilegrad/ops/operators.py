@@ -7,6 +7,8 @@ reduce or scan (see `reduce` and `scan`).
 
 from __future__ import annotations
 
+import functools
+import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -51,24 +53,43 @@ def builtin_name(operator: Any, like: Any) -> str:
     return name if name in _PART_BY_PART or not isinstance(like, Composite) else ""
 
 
+_EXAMPLE = "for example tg.mul, or lambda x, y: x * y"
+
+
 def as_combine(what: str, operator: Any, like: Any) -> Combine:
     """An operator as a function of leaves; its result must have the element type of `like`."""
-    if not callable(operator):
-        raise TypeMismatch(
-            f"{what}: the operator must be a builtin or a function of two elements, it is {operator!r}",
-            help=f"for example {what}(tg.mul, t) or {what}(lambda x, y: x * y, t)",
-        )
+    _require_operator(what, operator)
     kind = kind_of(like)
     function = _on_parts(operator) if isinstance(operator, OpDef) and isinstance(like, Composite) else operator
 
     def combine(a: Leaves, b: Leaves) -> Leaves:
         made = function(of_leaves(kind, iter(a)), of_leaves(kind, iter(b)))
-        found = kind_of(unwrap(made))
-        if found is not kind:
-            raise TypeMismatch(f"{what}: the operator turns {kind} into {found if found is not None else made!r}")
-        return tuple(unwrap(part) for part in leaves(made))
+        result = tuple(unwrap(part) for part in leaves(made))
+        if kind_of(unwrap(made)) is not kind:
+            raise TypeMismatch(f"{what}: the operator turns {kind} into {_described(made)}")
+        if any(shape_of(r) != shape_of(x) for r, x in zip(result, a, strict=True)):
+            raise TypeMismatch(f"{what}: the operator does not combine tiles element by element", help=_EXAMPLE)
+        return result
 
     return combine
+
+
+def _require_operator(what: str, operator: Any) -> None:
+    if not callable(operator):
+        raise TypeMismatch(
+            f"{what}: the operator must be a builtin or a function of two elements, it is {operator!r}", help=_EXAMPLE
+        )
+    if isinstance(operator, OpDef) and (operator.elementwise is None or len(operator.kinds) != 2):
+        raise TypeMismatch(f"{what}: {operator.name} is not an operator on two elements", help=_EXAMPLE)
+    if not isinstance(operator, (OpDef, functools.partial, types.FunctionType)):
+        name = getattr(operator, "__name__", repr(operator))
+        raise TypeMismatch(f"{what}: {name} is not a function that a kernel can call", help=_EXAMPLE)
+
+
+def _described(made: Any) -> str:
+    """What an operator has returned, for messages."""
+    kind = kind_of(unwrap(made))
+    return str(kind) if kind is not None else f"a tuple of {len(made)}" if isinstance(made, tuple) else repr(made)
 
 
 def _on_parts(operator: OpDef) -> Callable[[Any, Any], Any]:
