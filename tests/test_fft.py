@@ -102,8 +102,9 @@ def error_of(shape: tuple[int, ...], axis: int, dtype: Any, inverse: bool = Fals
 def test_every_short_length(first: int) -> None:
     for n in range(first, first + 8):
         dtype, inverse = (F32, False) if n % 2 else (F64, True)
-        for shape, axis in (((n,), 0), ((5, n), 1), ((2, n, 3), 1)):
-            assert error_of(shape, axis, dtype, inverse) < 1.5
+        assert error_of((n,), 0, dtype, inverse) < 1.5
+        shape = (5, n) if n % 4 < 2 else (2, n, 3)
+        assert error_of(shape, 1, dtype, not inverse) < 1.5
 
 
 def test_every_prime_length_up_to_300() -> None:
@@ -412,10 +413,10 @@ def check(function: Callable[..., None], inputs: list[Any], outputs: list[Any], 
     """Hold the gradients of a kernel against central differences along random directions."""
     kernel = tg.kernel(function)
     seeds = [as_argument(_like(o)) for o in outputs]
-    moves = [_like(x) if isinstance(x, np.ndarray) else 0 for x in inputs]
+    moves = [_like(x) if isinstance(x, np.ndarray) else None for x in inputs]
 
     def loss(step: float) -> float:
-        moved = [as_argument(x + step * m) for x, m in zip(inputs, moves, strict=True)]
+        moved = [as_argument(x + step * m) if m is not None else x for x, m in zip(inputs, moves, strict=True)]
         results = [as_argument(o) for o in outputs]
         tg.launch_tiled(kernel, dim=1, inputs=[*moved, *results], block_dim=4, device=device)
         return float(sum(np.sum(r.numpy() * s.numpy()) for r, s in zip(results, seeds, strict=True)))
@@ -425,9 +426,7 @@ def check(function: Callable[..., None], inputs: list[Any], outputs: list[Any], 
         tg.launch_tiled(kernel, dim=1, inputs=args, block_dim=4, device=device)
     tape.backward(grads=dict(zip(args[len(inputs) :], seeds, strict=True)))
     slopes = [
-        np.sum(a.grad.numpy() * as_argument(m).numpy())
-        for a, m in zip(args, moves, strict=False)
-        if not isinstance(m, int)
+        np.sum(a.grad.numpy() * as_argument(m).numpy()) for a, m in zip(args, moves, strict=False) if m is not None
     ]
     np.testing.assert_allclose(sum(slopes), (loss(1e-6) - loss(-1e-6)) / 2e-6, rtol=1e-6, atol=1e-6)
 

@@ -163,6 +163,10 @@ class Table:
     def at(self, e: Emitter, *index: Coord) -> Complex:
         return e.load(self.re, index), e.load(self.im, index)
 
+    def put(self, e: Emitter, index: Index, x: Complex) -> None:
+        e.store(self.re, index, x[0])
+        e.store(self.im, index, x[1])
+
 
 def constants(e: Emitter, dtype: DType, values: tuple[Any, Any]) -> Table:
     return Table(e.table(values[0], dtype), e.table(values[1], dtype))
@@ -205,9 +209,7 @@ def _computed(e: Emitter, dtype: DType, shape: tuple[int, int], n: int, exponent
         k = exponent(at)
         high, low = e.shr(k, e.const(bits, dt.int64)), e.and_(k, e.const((1 << bits) - 1, dt.int64))
         near = coarse.at(e, e.coord(high))
-        root = plus(e, near, times(e, near, fine.at(e, e.coord(low))))
-        for buffer, part in zip((table.re, table.im), root, strict=True):
-            e.store(buffer, at, part)
+        table.put(e, at, plus(e, near, times(e, near, fine.at(e, e.coord(low)))))
 
     e.points(shape, point)
     return table
@@ -416,36 +418,51 @@ class _Butterfly:
 
 
 class Detour:
-    """The transform by way of a convolution (Bluestein 1970), for a length with a large prime factor."""
+    """The transform by way of a convolution (Bluestein 1970), for a length with a large prime factor.
+
+    With the chirp c[j] = exp(-pi i j^2 / n), y[k] = c[k] * sum over j of (x[j] c[j]) * conj(c[k - j]). The convolution
+    takes two transforms of length m, the second one backward. Since swapped(z * w) = swapped(z) * conj(w), both are the
+    same code: transform, multiply by a row of `factors`, exchange the parts.
+    """
 
     def __init__(self, e: Emitter, dtype: DType, n: int, count: int) -> None:
-        self.e, self.n, self.count = e, n, count
+        self.e, self.dtype, self.n, self.count = e, dtype, n, count
         self.m = detour_length(n)
         self.inner = Direct(e, dtype, self.m, count)
         self.chirp = table_of_squares(e, dtype, n)
-        self.filter = self._filter(dtype)
+        self.factors = self._constants() if self.m <= LONGEST_TABLE else self._computed()
         self.lines = Lines(e, dtype, self.m, count)
         self.zero = e.const(0, dtype)
 
-    def _filter(self, dtype: DType) -> Table:
-        """The transform of the conjugate chirp on both sides of 0, divided by its length."""
+    def _constants(self) -> Table:
+        """The transform of the conjugate chirp, and the conjugate chirp itself."""
+        re, im = np.zeros((2, self.m)), np.zeros((2, self.m))
+        re[0], im[0] = chirp_filter(self.n, self.m)
+        re[1, : self.n], im[1, : self.n] = roots(-squares(self.n), 2 * self.n)
+        return constants(self.e, self.dtype, (re, im))
+
+    def _computed(self) -> Table:
+        """The same, worked out when the kernel runs."""
         e, n, m = self.e, self.n, self.m
-        if m <= LONGEST_TABLE:
-            return constants(e, dtype, chirp_filter(n, m))
-        around, result = Lines(e, dtype, m, 1), Lines(e, dtype, m, 1)
-        zero = e.const(0, dtype)
+        around, table = Lines(e, self.dtype, m, 1), Table(*(e.scratch(self.dtype, (2, m)) for _ in range(2)))
+        zero = e.const(0, self.dtype)
 
         def mirror(position: Coord, column: Coord) -> None:
             x = conjugate(e, self.chirp.at(e, ZERO, position))
+            table.put(e, (Coord(1), position), x)
             around.put(position, column, x)
             around.put(moved(e, position, -1, m), column, x)
 
+        def first(position: Coord, column: Coord) -> None:
+            table.put(e, (Coord(1), position), (e.const(1, self.dtype), zero))
+            around.put(position, column, (e.const(1, self.dtype), zero))
+
         each(e, 0, m, 1, lambda position, column: around.put(position, column, (zero, zero)))
+        each(e, 0, 1, 1, first)
         each(e, 1, n, 1, mirror)
-        each(e, 0, 1, 1, lambda position, column: around.put(position, column, self.chirp.at(e, ZERO, position)))
-        inner = self.inner if self.count == 1 else Direct(e, dtype, m, 1)
-        inner.run(around.get, lambda position, column, x: result.put(position, column, scaled(e, x, 1 / m)))
-        return Table(result.re, result.im)
+        inner = self.inner if self.count == 1 else Direct(e, self.dtype, m, 1)
+        inner.run(around.get, lambda position, column, x: table.put(e, (ZERO, position), scaled(e, x, 1 / m)))
+        return table
 
     def run(self, get: Get, put: Put) -> None:
         e, lines = self.e, self.lines
@@ -453,18 +470,17 @@ class Detour:
         def begin(position: Coord, column: Coord) -> None:
             lines.put(position, column, times(e, get(position, column), self.chirp.at(e, ZERO, position)))
 
-        def filtered(position: Coord, column: Coord, x: Complex) -> None:
-            lines.put(position, column, swapped(times(e, x, self.filter.at(e, position))))
+        def turn(row: Reg) -> list[Reg]:
+            def product(position: Coord, column: Coord, x: Complex) -> None:
+                lines.put(position, column, swapped(times(e, x, self.factors.at(e, Coord(row), position))))
 
-        def finish(position: Coord, column: Coord) -> None:
-            x = swapped(lines.get(position, column))
-            put(position, column, times(e, x, self.chirp.at(e, ZERO, position)))
+            self.inner.run(lines.get, product)  # the lines are read in the first pass and written in the last
+            return []
 
         each(e, 0, self.n, self.count, begin)
         each(e, self.n, self.m, self.count, lambda at, column: lines.put(at, column, (self.zero, self.zero)))
-        self.inner.run(lines.get, filtered)  # the lines are read in the first pass and written in the last
-        self.inner.run(lines.get, lines.put)
-        each(e, 0, self.n, self.count, finish)
+        e.loop(0, 2, 1, [], turn)
+        each(e, 0, self.n, self.count, lambda at, column: put(at, column, lines.get(at, column)))
 
 
 def transform(e: Emitter, dtype: DType, n: int, count: int) -> Transform:
