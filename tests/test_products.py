@@ -263,6 +263,24 @@ def test_i08_matrices_that_are_no_multiple_of_the_tile(device: str) -> None:
     assert o[0].tolist() == [16, 15, 14, 21, 16] and o[9].tolist() == [18, 31, 32, 21, 18] and o.sum() == 1020
 
 
+def test_i08_a_large_case() -> None:
+    kind = tg.array2d[float]
+
+    def tiled(a: kind, b: kind, o: kind) -> None:
+        i, j = tg.tid()
+        c = tg.tile_zeros(shape=(64, 64), dtype=float)
+        for p in range(0, 500, 64):
+            left = tg.tile_load(a, shape=(64, 64), offset=(i * 64, p))
+            c += left @ tg.tile_load(b, shape=(64, 64), offset=(p, j * 64))
+        tg.tile_store(o, c, offset=(i * 64, j * 64))
+
+    x = ((7 * np.arange(1000)[:, None] + np.arange(500)) % 5).astype(F32)
+    y = ((5 * np.arange(500)[:, None] + np.arange(1500)) % 4).astype(F32)
+    o = np.full((1000, 1500), NAN, F32)
+    run(tiled, x, y, o, device="cpu", dim=(16, 24))
+    np.testing.assert_array_equal(o, x @ y)
+
+
 def test_c73_at_is_the_matrix_product(device: str) -> None:
     """A peer's `a @ b` is the elementwise product: 1 4 9 16."""
     x = np.array([[1, 2], [3, 4]], F32)
@@ -479,6 +497,8 @@ def test_tiles_of_vec2_are_complex(d: dt.DType, device: str) -> None:
         c = x @ y
         tg.tile_store(o[0], c)
         c += x @ y
+        c -= x @ y
+        c += x @ y
         tg.tile_store(o[1], c)
         tg.tile_matmul(x, y, c, alpha=s[0], beta=-1.0)
         tg.tile_store(o[2], c)
@@ -497,6 +517,19 @@ def test_tiles_of_vec2_are_complex(d: dt.DType, device: str) -> None:
     last = (0.5 - 0.25j) * p - 1j * 0.5 * p
     expected = [p, 2 * p, -0.5 * p, last, p, (0.5 - 0.25j) * p]
     np.testing.assert_array_equal(o, [parts(e, d) for e in expected])
+
+
+def test_complex_products_are_summed_in_wider_types(device: str) -> None:
+    def kernel(a: tg.array1d[tg.vec2h], o: tg.array1d[tg.vec2f]) -> None:
+        x = tg.tile_load(a, shape=4)
+        c = tg.tile_matmul(x, x, dtype=tg.float32)
+        c += x @ x
+        tg.tile_store(o, c)
+
+    z = np.array([3, 5j, 60 + 1j, -7 - 70j])
+    o = np.zeros((1, 2), F32)
+    run(kernel, parts(z, dt.float16), o, device=device)
+    assert complex(*o[0]) == 2 * (z * z).sum()
 
 
 def test_gradient_of_complex_products(device: str) -> None:
@@ -740,6 +773,7 @@ WRONG: list[tuple[Any, type[TilegradError], str]] = [
     (lambda t, h, v: tg.tile_axpy(t, t, t), TypeMismatch, "alpha must be a number"),
     (lambda t, h, v: tg.tile_axpy(0.5, tg.tile_ones(3, int), tg.tile_ones(3, int)), TypeMismatch, "no value of int32"),
     (lambda t, h, v: tg.tile_axpy(2.0, v, t), ShapeMismatch, "different shapes"),
+    (lambda t, h, v: tg.tile_outer(tg.tile_zeros(3, tg.vec3), v), TypeMismatch, "not defined for tiles of vec3f"),
     (lambda t, h, v: tg.tile_outer(t, h), TypeMismatch, "float32 and float16"),
     (lambda t, h, v: tg.tile_diag_add(t, v), ShapeMismatch, "must be square"),
     (lambda t, h, v: tg.tile_diag_add(t @ t.T, v), ShapeMismatch, r"`d` must have the shape \(2,\)"),
@@ -761,6 +795,16 @@ def test_wrong_calls_say_what_is_wrong(call: Any, kind: type[TilegradError], tex
     with pytest.raises(kind, match=text) as caught:
         tg.launch_tiled(kernel, dim=1, inputs=[np.zeros((2, 3), F32)])
     assert "-->" in str(caught.value)
+
+
+def test_factors_are_the_same_for_all_lanes() -> None:
+    @tg.kernel
+    def kernel(a: tg.array2d[float]) -> None:
+        t = tg.tile_load(a, shape=(2, 2))
+        tg.tile_axpy(float(tg.tid()), t, t)
+
+    with pytest.raises(TypeMismatch, match="alpha differs between the lanes"):
+        tg.launch(kernel, dim=4, inputs=[np.zeros((2, 2), F32)])
 
 
 def test_m05_run_time_extents_are_named() -> None:

@@ -72,6 +72,9 @@ _UNSUPPORTED: dict[type[ast.AST], tuple[str, str]] = {
 }
 
 
+#: stands for the value of `t += a @ b` where the product went into the tile at once
+_ACCUMULATED = object()
+
 _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
     ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert,
 }  # fmt: skip
@@ -322,6 +325,7 @@ class Tracer(Calls):
         self.frame.names[target.id] = Binding(value, self.loc(target))
 
     def _unpack(self, target: ast.Tuple | ast.List, value: Any) -> None:
+        self.refuse_stacks(target, value)
         if isinstance(value, range):
             value = tuple(value)
         if not isinstance(value, tuple):
@@ -396,24 +400,31 @@ class Tracer(Calls):
 
     def _update_composite_tile(self, node: ast.AugAssign, kind: type[ast.operator], target: Composite) -> None:
         """`t op= value` for a tile of composites."""
-        result = self.binary(node, kind, target, self.plain(self.expr(node.value)))
+        value = self._value_or_accumulated(node, kind, target)
+        if value is _ACCUMULATED:
+            return
+        result = self.binary(node, kind, target, value)
         if not isinstance(result, Composite) or result.kind is not target.kind:
             self.fail(node, f"the result is {describe_value(result)}, not {describe_value(target)}", kind=TypeMismatch)
         map_parts(lambda old, new: self.assign_tile(node, old, new), target, result)
 
     def _update_tile(self, node: ast.AugAssign, kind: type[ast.operator], target: TileRef) -> None:
-        """`t op= value` in place; `t += a @ b` accumulates inside the product."""
+        """`t op= value` in place."""
+        value = self._value_or_accumulated(node, kind, target)
+        if value is not _ACCUMULATED:
+            self.update_tile(node, kind, target, value)
+
+    def _value_or_accumulated(self, node: ast.AugAssign, kind: type[ast.operator], target: TileRef | Composite) -> Any:
+        """The value of an update; `_ACCUMULATED` if it was a product that `target` has accumulated already."""
         value = node.value
         if kind not in (ast.Add, ast.Sub) or not _is_product(value):
-            self.update_tile(node, kind, target, self.expr(value))
-            return
+            return self.plain(self.expr(value))
         a, b = self.factors(node, self.expr(value.left), self.expr(value.right))
-        if isinstance(a, TileRef) and isinstance(b, TileRef) and can_accumulate(a.type, b.type, target.type):
-            texts = (self.text(value.left), self.text(value.right), self.text(node.target))
-            alpha = 1.0 if kind is ast.Add else -1.0
-            self.call_op(node, REGISTRY["tile_matmul"], (a, b, target, alpha), {}, texts)
-            return
-        self.update_tile(node, kind, target, self.binary(value, ast.MatMult, a, b))
+        if not can_accumulate(a, b, target):
+            return self.binary(value, ast.MatMult, a, b)
+        texts = (self.text(value.left), self.text(value.right), self.text(node.target))
+        self.call_op(node, REGISTRY["tile_matmul"], (a, b, target, 1.0 if kind is ast.Add else -1.0), {}, texts)
+        return _ACCUMULATED
 
     def _s_Assert(self, node: ast.Assert) -> None:
         condition = self.test(node.test)
@@ -461,6 +472,7 @@ class Tracer(Calls):
 
     def _s_For(self, node: ast.For) -> None:
         items = self.expr(node.iter)
+        self.refuse_stacks(node.iter, items)
         key = (self.path, id(node))
         if isinstance(items, tuple) or (isinstance(items, range) and (len(items) <= 1 or key in self.decisions.unroll)):
             self._unrolled(node, tuple(items))

@@ -21,7 +21,7 @@ from tilegrad.dtypes import DType
 from tilegrad.element_types import GridType, VectorType
 from tilegrad.emit import Buffer, Emitter
 from tilegrad.ir.core import Value
-from tilegrad.ir.types import ScalarType, TileType, Type
+from tilegrad.ir.types import ScalarType, TileType, Type, is_varying
 from tilegrad.op import REGISTRY, Sample, Tile, adjoint, describe, exact, infer, lower, op, samples, spelled, unwrap
 from tilegrad.ops.cast import dtype_of
 from tilegrad.ops.shapes import require_dtype, require_tile
@@ -102,12 +102,19 @@ def carrier(dtype: DType) -> DType:
     return dt.float32 if dtype.is_half else dtype
 
 
-def can_accumulate(a: TileType, b: TileType, c: TileType) -> bool:
+def can_accumulate(a: Any, b: Any, c: Any) -> bool:
     """Whether `c += a @ b` can be done in one step: `c` has the product's shape, and its type or a wider one."""
-    if a.dtype is not b.dtype or c.dtype not in allowed_outputs(a.dtype) or a.dtype.kind == "b":
+    if isinstance(c, Composite):
+        return all(_is_complex(x) for x in (a, b, c)) and can_accumulate(*map(first_leaf, (a, b, c)))
+    kinds = [t for x in (a, b, c) if isinstance(t := getattr(x, "type", None), TileType)]
+    if len(kinds) < 3:
+        return False
+    left, right, total = kinds
+    if left.dtype is not right.dtype or total.dtype not in allowed_outputs(left.dtype) or left.dtype.kind == "b":
         return False
     try:
-        return a.shape[-1] == b.shape[-2 if b.ndim > 1 else 0] and product_shape(a.shape, b.shape) == c.shape
+        same = product_shape(left.shape, right.shape) == total.shape
+        return same and left.shape[-1] == right.shape[-2 if right.ndim > 1 else 0]
     except ShapeMismatch:  # of the batch: the product itself says so
         return False
 
@@ -356,12 +363,16 @@ def _operand(name: str, x: Any) -> TileType:
     """The type of an operand, or of each part of a complex one."""
     if not isinstance(x, Composite):
         return require_tile("tile_matmul", name, x)
-    if not (isinstance(x.kind, VectorType) and len(x) == 2 and x.kind.dtype.is_float):
+    if not _is_complex(x):
         raise TypeMismatch(
             f"tile_matmul: `{name}` is a tile of {x.kind}; its elements must be numbers, or vec2 for complex ones",
             help="element by element, `a * b` multiplies small matrices, vectors and quaternions",
         )
     return require_tile("tile_matmul", name, first_leaf(x))
+
+
+def _is_complex(x: Any) -> bool:
+    return isinstance(x, Composite) and isinstance(x.kind, VectorType) and len(x) == 2 and x.kind.dtype.is_float
 
 
 def _same_sort(a: Any, b: Any) -> None:
@@ -421,6 +432,10 @@ def _number(what: str, x: Any, allowed: set[DType], wide: DType) -> Any:
             help=f"convert it: {wide}(...)",
         )
     if known is None:
+        if is_varying(unwrap(x).type):
+            raise TypeMismatch(
+                f"{what} differs between the lanes of the block", help="a factor of a tile is the same for all lanes"
+            )
         return _as(unwrap(x), wide)
     if wide.is_float:
         return float(known)
@@ -450,11 +465,11 @@ def _accumulated(a: Leaves, b: Leaves, c: Leaves, alpha: Factor, beta: Factor, t
     """alpha * a @ b + beta * c, rounded once."""
     if beta.is_known(0):
         return _scaled_product(a, b, alpha, target)
+    if alpha.is_known(-1) and (target.is_float or target is dtype_of(a[0])):  # else -a may not fit its type
+        a, alpha = tuple(REGISTRY["neg"](x) for x in a), Factor((1.0,))
     if alpha.is_known(1) and beta.is_known(1) and len(a) == 1:
         return (_product(a[0], b[0], c[0], target),)
     wide = carrier(target)
-    if alpha.is_known(-1) and beta.is_known(1) and len(a) == 1 and (wide.is_float or target is dtype_of(a[0])):
-        return (_product(REGISTRY["neg"](a[0]), b[0], c[0], target),)
     old = _scaled(_rounded(c, wide), beta, "chain" if wide.is_float else "mul")
     if alpha.is_known(1):
         return _rounded(_products(a, b, old, wide), target)

@@ -178,6 +178,9 @@ def tile_outer(a: Any, b: Any) -> Any:
         >>> y.tolist()
         [[6.0, 8.0], [9.0, 12.0]]
     """
+    for x in (a, b):
+        if isinstance(x, Composite):
+            raise TypeMismatch(f"tile_outer is not defined for tiles of {x.kind}", help="multiply the parts one by one")
     ta, tb = require_tile("tile_outer", "a", a), require_tile("tile_outer", "b", b)
     if ta.dtype is not tb.dtype:
         raise TypeMismatch(
