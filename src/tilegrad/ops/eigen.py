@@ -138,7 +138,7 @@ def _rotations(work: Any, half: int, small: Any) -> tuple[Any, Any, int]:
     eps = work.dtype.type(_eps(dt.of_array(work)))
     size = np.abs(x)
     active = (size > small) & (size > eps * np.sqrt(np.abs(p)) * np.sqrt(np.abs(q)))
-    theta = (q - p) / np.where(active, x + x, 1)
+    theta = (q / 2 - p / 2) / np.where(active, x, 1)
     t = np.copysign(1 / (np.abs(theta) + np.sqrt(theta * theta + 1)), theta)
     t = np.where(active, t, 0)
     c = 1 / np.sqrt(t * t + 1)
@@ -305,12 +305,13 @@ class _Solver:
 
     def _find_angles(self, at: Coord, small: Reg) -> None:
         """The rotations of some pairs."""
-        e, one, half, size = self.e, self.one, self.half, self.a.width
-        p, q, x = (self._diagonal(at, offset) for offset in (0, half * (size + 1), half))
+        e, one, size = self.e, self.one, self.a.width
+        p, q, x = (self._diagonal(at, offset) for offset in (0, self.half * (size + 1), self.half))
         eps = e.const(_eps(self.dtype), self.dtype)
         bound = e.mul(e.mul(eps, e.sqrt(e.abs(p))), e.sqrt(e.abs(q)))
         active = e.and_(e.compare("gt", e.abs(x), small), e.compare("gt", e.abs(x), bound))
-        theta = e.div(e.sub(q, p), e.select(active, e.add(x, x), one))
+        half = e.const(0.5, self.dtype)
+        theta = e.div(e.sub(e.mul(q, half), e.mul(p, half)), e.select(active, x, one))
         root = e.sqrt(e.add(e.mul(theta, theta), one))
         t = e.copysign(e.div(one, e.add(e.abs(theta), root)), theta)
         t = e.select(active, t, self.zero)
