@@ -558,6 +558,66 @@ def test_take_along_of_vectors(device: str) -> None:
     assert np.array_equal(out.numpy(), x[[3, 1, 2, 0]])
 
 
+# --- lanes ------------------------------------------------------------------------------------------------------------
+
+
+def test_absent_lanes_come_last(device: str) -> None:
+    """The last block of a launch has lanes that are not there; 0 would come before all of these keys."""
+
+    def kernel(a: tg.array1d[float], o: tg.array1d[float], p: tg.array1d[int], s: tg.array1d[float]) -> None:
+        i = tg.tid()
+        keys, places = tg.tile(a[i]), tg.tile(i)
+        tg.tile_sort(keys, places, descending=descending)
+        o[i] = tg.untile(keys)
+        p[i] = tg.untile(places)
+        s[i] = tg.tile_max(keys)[0]
+
+    x = np.array([5, 3, 4, 2, 9, 8, -7, NAN, -6, -1, -4], F32)
+    for descending in (False, True):
+        for block_dim in (1, 4, 8, 16):
+            o, p, s = np.zeros(11, F32), np.zeros(11, I32), np.zeros(11, F32)
+            tg.launch(tg.kernel(kernel), dim=11, inputs=[x, o, p, s], block_dim=block_dim, device=device)
+            for first in range(0, 11, block_dim):
+                block = slice(first, first + block_dim)
+                assert np.array_equal(p[block], first + expected_order(x[block], 0, descending))
+                assert np.array_equal(o[block], x[p[block]], equal_nan=True)
+                assert np.array_equal(s[block], np.full(len(x[block]), np.fmax.reduce(x[block])), equal_nan=True)
+
+
+def test_absent_lanes_are_not_picked_nor_counted(device: str) -> None:
+    def kernel(a: tg.array1d[int], o: tg.array2d[int]) -> None:
+        i = tg.tid()
+        if a[i] < 0:
+            return
+        t = tg.tile(a[i])
+        best, places = tg.tile_topk(t, 2, largest=False)
+        o[0, i], o[1, i] = best[0], best[1]
+        o[2, i], o[3, i] = places[0], tg.tile_argsort(t)[1]
+        o[4, i] = tg.tile_unique_count(t)[0]
+        counts = tg.tile_histogram(t, bins=2, range=(-3, 9))
+        o[5, i], o[6, i] = counts[0], counts[1]
+
+    a, o = np.array([7, -1, 5, 7, 6, -1], I32), np.zeros((7, 6), I32)
+    tg.launch(tg.kernel(kernel), dim=6, inputs=[a, o], block_dim=8, device=device)
+    assert o[:, 0].tolist() == [5, 6, 2, 4, 3, 0, 4]
+    assert (o[:, a > 0] == o[:, :1]).all() and (o[:, a < 0] == 0).all()
+
+
+def test_elements_that_are_not_present(device: str) -> None:
+    def kernel(a: tg.array2d[float], m: tg.array2d[tg.bool], o: tg.array2d[float], c: tg.array1d[int]) -> None:
+        t, mask = tg.tile_load(a, shape=(2, 4)), tg.tile_load(m, shape=(2, 4))
+        tg.tile_store(c, tg.tile_unique_count(t, present=mask))
+        tg.tile_sort(t, descending=True, present=mask)
+        tg.tile_store(o, t)
+
+    x = np.array([[1, 2, 3, 4], [NAN, 2, 0, 1]], F32)
+    mask = np.array([[True, False, True, False], [True, True, True, False]])
+    o, c = np.zeros((2, 4), F32), np.zeros(1, I32)
+    run(kernel, x, mask, o, c, device=device)
+    assert np.array_equal(o, [[3, 1, 4, 2], [2, 0, NAN, 1]], equal_nan=True)
+    assert c[0] == 5
+
+
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 

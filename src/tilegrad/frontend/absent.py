@@ -103,7 +103,7 @@ class Presence:
         result: Value | None = None
         for source in self._sources(tile):
             mask = self.of(source, lanes_present)
-            if mask is not None and _is_view(tile):
+            if mask is not None and (_is_view(tile) or _is_moved(tile)):
                 mask = _seen(tile, mask)
             if mask is not None:
                 result = mask if result is None else REGISTRY["bit_and"](result, mask)
@@ -128,7 +128,7 @@ class Presence:
         elif op.definition.elementwise is not None or op.definition is map_:
             candidates = list(op.operands)
         else:
-            candidates = list(op.operands[:1]) if op.definition.view or op.name in _CHANGES else []
+            candidates = list(op.operands[:1]) if _is_view(v) or _is_moved(v) or op.name in _CHANGES else []
         return [s for s in candidates if isinstance(s.type, TileType)]
 
 
@@ -141,9 +141,17 @@ def _is_view(v: Value) -> bool:
     return v.op is not None and v.op.definition.view
 
 
+def _is_moved(v: Value) -> bool:
+    """Whether the elements were moved by an index tile, as sorting does."""
+    return v.op is not None and v.op.name == "take_along"
+
+
 def _seen(view: Value, mask: Value) -> Value | None:
-    """The mask under a view; None if the place of the view is only known when the kernel runs."""
+    """The mask with its elements moved likewise; None if the place of a view is only known when the kernel runs."""
     assert view.op is not None
+    if _is_moved(view):
+        moved: Value = view.op.definition(mask, view.op.operands[1], **view.op.attrs)
+        return moved
     places = [constant_of(x) for x in view.op.operands[1:]]
     if any(place is None for place in places):
         return None

@@ -355,6 +355,7 @@ class Calls(Indexing):
         called: str,
     ) -> Any:
         args = self._without_absent_lanes(node, name, args, kwargs)
+        self._tell_presence(node, function, args, kwargs)
         return self.call_op(node, function, args, kwargs, texts, called=called)
 
     def _argument(self, node: ast.AST, x: Any) -> Any:
@@ -441,6 +442,16 @@ class Calls(Indexing):
         x, y = self._without_absent_lanes(node, "tile_matmul", (x, y), {})
         return x, y
 
+    def _tell_presence(self, node: ast.AST, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """What has a parameter `present` (sorting and its kin) is told which elements of its first argument count."""
+        names = _parameters((function.spelled or function.body) if isinstance(function, OpDef) else function)
+        if "present" not in names or "present" in kwargs or not (self.builder.per_lane or self.decisions.guard):
+            return
+        tile = args[0] if args else kwargs.get(names[0])
+        present = self._presence_of(node, tile) if isinstance(tile, TileRef) else None
+        if present is not None:
+            kwargs["present"] = present
+
     def _neutralised(self, node: ast.AST, fold: Folded, x: Any) -> Any:
         """The tile with elements of absent lanes replaced."""
         if isinstance(x, Composite):
@@ -497,6 +508,8 @@ class Calls(Indexing):
     def _on_copy(self, node: ast.AST, tile: Any) -> Any:
         if isinstance(tile, Composite):
             return map_parts(lambda part: self._on_copy(node, part), tile)
+        if isinstance(tile, TileStack):
+            return tile.rebuilt([self.new_tile(part.value) for part in tile])
         return self.new_tile(tile.value) if isinstance(tile, TileRef) else tile
 
     def _on_tile_map(self, node: ast.Call, function: Any, *operands: Any) -> Any:
@@ -601,8 +614,7 @@ class Calls(Indexing):
             return self.emit(node, "array_shape", x, axis=0)
         if isinstance(x, Composite):
             return self._on_len(node, first_leaf(x)) if is_indexed(x) else x.grid.shape[0]
-        if isinstance(x, TileStack):
-            self.fail(node, "a stack has no length", help="write tg.tile_stack_count(s)", kind=TypeMismatch)
+        self.refuse_stacks(node, x)
         if isinstance(x, (TileRef, tuple, str, range)):
             return len(x)
         self.fail(node, f"{describe_value(x)} has no length", kind=TypeMismatch)

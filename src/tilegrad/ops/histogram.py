@@ -15,6 +15,7 @@ from tilegrad.ir.types import TileType, Type
 from tilegrad.op import REGISTRY, Sample, Tile, describe, infer, lower, op, samples, unwrap
 from tilegrad.ops.along import add_along
 from tilegrad.ops.indexing import constant_of
+from tilegrad.ops.order import require_mask
 from tilegrad.ops.shapes import require_tile
 from tilegrad.ops.views import shape_of, tile_reshape
 
@@ -87,7 +88,7 @@ def _histogram_bin_samples(rng: np.random.Generator) -> Iterator[Sample]:
             yield Sample((x.astype(dtype),), {"bins": bins, "low": 0.0, "high": 0.7})
 
 
-def tile_histogram(t: Any, bins: Any, range: Any = None, weights: Any = None) -> Any:
+def tile_histogram(t: Any, bins: Any, range: Any = None, weights: Any = None, *, present: Any = None) -> Any:
     """How many elements of a tile fall into each of some equal bins, as `numpy.histogram`.
 
     Args:
@@ -97,6 +98,8 @@ def tile_histogram(t: Any, bins: Any, range: Any = None, weights: Any = None) ->
             b + 1 of `numpy.linspace(low, high, bins + 1)`, the last bin also what equals `high`. What is outside, and
             NaN, is dropped.
         weights: tile of the shape of `t`, what each element counts; without it each counts 1.
+        present: bool tile of the shape of `t`: elements for which it is False do not count. Lanes that are absent are
+            not present.
 
     Returns: a tile (bins,): int32, or of the dtype of the weights (small integers widen to 32 bits). Sums of float16
         and bfloat16 weights are carried in float32, of float32 in float64. Edges are compared in the dtype of `t`, for
@@ -122,6 +125,9 @@ def tile_histogram(t: Any, bins: Any, range: Any = None, weights: Any = None) ->
     _require_width(edges(count, low, high, kind.dtype), kind.dtype)
     flat = (kind.size,)
     place = histogram_bin(tile_reshape(unwrap(t), shape=flat), bins=count, low=low, high=high)
+    if present is not None:
+        here = tile_reshape(require_mask("tile_histogram", kind, present), shape=flat)
+        place = REGISTRY["where"](here, place, REGISTRY["tile_full"](dt.int32(-1), shape=flat))
     one = REGISTRY["tile_full"](dt.int32(1), shape=flat)
     value = one if weights is None else _weights(kind, weights)
     dtype = dt.int32 if weights is None else dt.sum_dtype(value.type.dtype)

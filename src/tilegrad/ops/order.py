@@ -18,12 +18,14 @@ from typing import Any
 import numpy as np
 
 from tilegrad import dtypes as dt
+from tilegrad.diagnostics import ShapeMismatch, TypeMismatch
 from tilegrad.dtypes import DType
 from tilegrad.emit import Buffer, Coord, Emitter, Reg
 from tilegrad.ir.types import TileType, Type
-from tilegrad.op import Sample, Tile, infer, lower, op, samples, spelled, unwrap
+from tilegrad.op import Sample, Tile, describe, infer, lower, op, samples, spelled, unwrap
+from tilegrad.ops.along import take_along
 from tilegrad.ops.shapes import require_axis, require_tile
-from tilegrad.ops.views import tile_reshape
+from tilegrad.ops.views import shape_of, tile_reshape
 
 Host = np.ndarray[Any, Any]
 Regs = Sequence[Reg]
@@ -91,6 +93,8 @@ def tile_argsort(t: Tile, *, axis: int, descending: bool = False) -> Tile:
         t: tile of any element type.
         axis: an int, or None to sort all elements in row-major order, which gives a 1-D result.
         descending: the largest first.
+        present: bool tile of the shape of `t`: elements for which it is False come after all others. Lanes that are
+            absent are not present.
 
     Returns: an int32 tile of the same shape. The order is -inf, numbers (-0.0 equals 0.0), +inf, and every NaN last,
         also when descending. Equal elements keep their order.
@@ -389,12 +393,41 @@ def _tile_argsort_samples(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 @spelled(tile_argsort)
-def _tile_argsort_call(t: Any, axis: Any = -1, descending: bool = False) -> Any:
-    kind = require_tile("tile_argsort", "t", t)
-    if axis is None:
-        return tile_argsort(tile_reshape(unwrap(t), shape=(kind.size,)), axis=0, descending=bool(descending))
-    along = require_axis("tile_argsort", axis, kind.ndim)
-    return tile_argsort(unwrap(t), axis=along, descending=bool(descending))
+def _tile_argsort_call(t: Any, axis: Any = -1, descending: Any = False, *, present: Any = None) -> Any:
+    return ordered("tile_argsort", t, axis, require_flag("tile_argsort", "descending", descending), present)[2]
+
+
+def ordered(what: str, t: Any, axis: Any, descending: bool, present: Any) -> tuple[Any, int, Any]:
+    """The tile that is sorted (1-D if the axis is None), the axis of it, and the order; see `tile_argsort`."""
+    kind = require_tile(what, "t", t)
+    shape = (kind.size,) if axis is None else kind.shape
+    along = 0 if axis is None else require_axis(what, axis, kind.ndim)
+    whole = shaped(unwrap(t), shape)
+    order = tile_argsort(whole, axis=along, descending=descending)
+    if present is not None:
+        here = take_along(shaped(require_mask(what, kind, present), shape), order, axis=along, distinct=True)
+        first = tile_argsort(here, axis=along, descending=True)
+        order = take_along(order, first, axis=along, distinct=True)
+    return whole, along, order
+
+
+def require_mask(what: str, kind: TileType, present: Any) -> Any:
+    found = require_tile(what, "present", present)
+    if found != TileType(dt.bool_, kind.shape):
+        raise ShapeMismatch(f"{what}: `present` must be a bool tile {kind.shape}, it is {describe(found)}")
+    return unwrap(present)
+
+
+def require_flag(what: str, name: str, x: Any) -> bool:
+    """A choice that must be known at compile time."""
+    if not isinstance(x, (bool, np.bool_)):
+        raise TypeMismatch(f"{what}: {name} must be True or False at compile time, it is {x!r}")
+    return bool(x)
+
+
+def shaped(t: Any, shape: tuple[int, ...]) -> Any:
+    """The elements under another shape."""
+    return t if shape_of(t) == shape else tile_reshape(t, shape=shape)
 
 
 PUBLIC = {"tile_argsort": tile_argsort}

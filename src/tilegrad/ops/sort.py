@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
 from tilegrad import dtypes as dt
 from tilegrad.composite import leaves
 from tilegrad.diagnostics import ShapeMismatch, TypeMismatch
@@ -21,18 +19,12 @@ from tilegrad.op import REGISTRY, describe, unwrap
 from tilegrad.ops.along import take_along
 from tilegrad.ops.indexing import constant_of
 from tilegrad.ops.operators import part
-from tilegrad.ops.order import tile_argsort
-from tilegrad.ops.shapes import require_axis, require_tile
-from tilegrad.ops.views import shape_of, tile_reshape
+from tilegrad.ops.order import ordered, require_flag, shaped
+from tilegrad.ops.shapes import require_tile
+from tilegrad.ops.views import shape_of
 
 
-def _require_flag(what: str, name: str, x: Any) -> bool:
-    if not isinstance(x, (bool, np.bool_)):
-        raise TypeMismatch(f"{what}: {name} must be True or False at compile time, it is {x!r}")
-    return bool(x)
-
-
-def tile_sort(keys: Any, values: Any = None, axis: Any = -1, descending: Any = False) -> None:
+def tile_sort(keys: Any, values: Any = None, axis: Any = -1, descending: Any = False, *, present: Any = None) -> None:
     """Sort a tile in place, and payload with it.
 
     Args:
@@ -41,6 +33,8 @@ def tile_sort(keys: Any, values: Any = None, axis: Any = -1, descending: Any = F
             type, composite ones included, or a tuple of such tiles.
         axis: an int, by default the last axis; None sorts all elements in row-major order.
         descending: the largest first.
+        present: bool tile of the shape of `keys`: elements for which it is False come after all others. Lanes that
+            are absent are not present.
 
     Returns: nothing. The order is -inf, numbers (-0.0 equals 0.0), +inf, and every NaN last, also when descending.
         Equal keys keep their order, so the payload of equal keys does too.
@@ -67,14 +61,12 @@ def tile_sort(keys: Any, values: Any = None, axis: Any = -1, descending: Any = F
     tiles = [keys, *_payload(values)]
     for position, tile in enumerate(tiles):
         _require_variable("keys" if position == 0 else "values", tile, kind)
-    flat = axis is None
-    along = 0 if flat else require_axis("tile_sort", axis, kind.ndim)
-    shape = (kind.size,) if flat else kind.shape
-    parts = [_shaped(unwrap(tile), shape) for tile in tiles]
-    order = tile_argsort(parts[0], axis=along, descending=_require_flag("tile_sort", "descending", descending))
+    down = require_flag("tile_sort", "descending", descending)
+    whole, along, order = ordered("tile_sort", keys, axis, down, present)
+    parts = [shaped(unwrap(tile), shape_of(whole)) for tile in tiles]
     moved = [take_along(p, order, axis=along, distinct=True) for p in parts]
     for tile, new in zip(tiles, moved, strict=True):
-        tile.assign(_shaped(new, kind.shape))
+        tile.assign(shaped(new, kind.shape))
 
 
 def _payload(values: Any) -> Iterator[Any]:
@@ -98,11 +90,7 @@ def _require_variable(name: str, tile: Any, keys: TileType) -> None:
         )
 
 
-def _shaped(t: Any, shape: tuple[int, ...]) -> Any:
-    return t if shape_of(t) == shape else tile_reshape(t, shape=shape)
-
-
-def tile_topk(t: Any, k: Any, axis: Any = -1, largest: Any = True) -> tuple[Any, Any]:
+def tile_topk(t: Any, k: Any, axis: Any = -1, largest: Any = True, *, present: Any = None) -> tuple[Any, Any]:
     """The k largest (or smallest) elements along an axis, in order, and their positions.
 
     Args:
@@ -110,6 +98,8 @@ def tile_topk(t: Any, k: Any, axis: Any = -1, largest: Any = True) -> tuple[Any,
         k: how many, a compile-time int from 1 to the extent of the axis.
         axis: an int, by default the last axis; None takes them from all elements in row-major order.
         largest: False for the smallest, in ascending order.
+        present: bool tile of the shape of `t`: elements for which it is False are taken last. Lanes that are absent
+            are not present.
 
     Returns: (values, indices): tiles with the extent k on the axis, of the dtype of `t` and of int32. Of equal elements
         the one with the lowest index comes first. NaN counts as missing: it comes after every number either way.
@@ -129,12 +119,8 @@ def tile_topk(t: Any, k: Any, axis: Any = -1, largest: Any = True) -> tuple[Any,
         >>> y.tolist(), i.tolist()
         ([5.0, 3.0], [3, 0])
     """
-    kind = require_tile("tile_topk", "t", t)
-    whole = unwrap(t) if axis is not None else _shaped(unwrap(t), (kind.size,))
-    along = 0 if axis is None else require_axis("tile_topk", axis, kind.ndim)
-    count = _require_count("tile_topk", "k", k, shape_of(whole)[along])
-    order = tile_argsort(whole, axis=along, descending=_require_flag("tile_topk", "largest", largest))
-    best = part(order, along, 0, count)
+    whole, along, order = ordered("tile_topk", t, axis, require_flag("tile_topk", "largest", largest), present)
+    best = part(order, along, 0, _require_count("tile_topk", "k", k, shape_of(whole)[along]))
     return take_along(whole, best, axis=along, distinct=True), best
 
 
@@ -151,11 +137,13 @@ def _require_count(what: str, name: str, x: Any, most: int) -> int:
     return known
 
 
-def tile_unique_count(t: Any) -> Any:
+def tile_unique_count(t: Any, *, present: Any = None) -> Any:
     """How many distinct elements a tile has.
 
     Args:
         t: tile of any scalar element type.
+        present: bool tile of the shape of `t`: elements for which it is False do not count. Lanes that are absent are
+            not present.
 
     Returns: an int32 tile (1,). -0.0 equals 0.0, and all NaN count as one (NumPy's `equal_nan=True`).
     Raises: TypeMismatch if `t` is no tile.
@@ -173,12 +161,18 @@ def tile_unique_count(t: Any) -> Any:
     """
     kind = require_tile("tile_unique_count", "t", t)
     n = kind.size
+    flat, along, order = ordered("tile_unique_count", t, None, False, present)
+    if present is None:
+        here = REGISTRY["tile_full"](dt.bool_(True), shape=(n,))
+    else:
+        here = take_along(shaped(unwrap(present), (n,)), order, axis=along, distinct=True)
+    count = REGISTRY["astype"](part(here, 0, 0, 1), dtype=dt.int32)
     if n == 1:
-        return REGISTRY["tile_full"](dt.int32(1), shape=(1,))
-    flat = _shaped(unwrap(t), (n,))
-    ordered = take_along(flat, tile_argsort(flat, axis=0), axis=0, distinct=True)
-    changes = _differ(part(ordered, 0, 0, n - 1), part(ordered, 0, 1, n - 1), kind.dtype)
-    return REGISTRY["add"](REGISTRY["tile_sum"](changes, axes=(0,)), 1)
+        return count
+    line = take_along(flat, order, axis=along, distinct=True)
+    changes = _differ(part(line, 0, 0, n - 1), part(line, 0, 1, n - 1), kind.dtype)
+    counted = REGISTRY["bit_and"](changes, part(here, 0, 1, n - 1))
+    return REGISTRY["add"](count, REGISTRY["tile_sum"](counted, axes=(0,)))
 
 
 def _differ(before: Any, after: Any, dtype: DType) -> Any:
