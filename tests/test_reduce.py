@@ -278,6 +278,37 @@ def test_products_of_matrices(device: str) -> None:
     np.testing.assert_allclose(o[3], o[2], rtol=1e-6, atol=1e-6)
 
 
+@tg.struct
+class Place:
+    value: float
+    index: int
+
+
+@tg.func
+def better(a: Place, b: Place) -> Any:
+    if b.value > a.value:
+        return b
+    else:
+        return a
+
+
+def test_structs_carry_their_payload_along(device: str) -> None:
+    @tg.kernel
+    def kernel(x: tg.array1d[float], o: tg.array1d[int], v: tg.array1d[float]) -> None:
+        i = tg.tid()
+        here = Place()
+        here.value = x[i]
+        here.index = i
+        t = tg.tile(here, preserve_type=True)
+        o[i] = tg.tile_reduce(better, t)[0].index  # absent lanes would win with 0
+        v[i] = tg.untile(tg.tile_scan(better, t)).value
+
+    x, o, v = -np.random.default_rng(0).random(11).astype(F32), np.zeros(11, I32), np.zeros(11, F32)
+    tg.launch(kernel, dim=11, inputs=[x, o, v], block_dim=8, device=device)
+    assert o.tolist() == [np.argmax(x[:8])] * 8 + [8 + np.argmax(x[8:])] * 3
+    assert v.tolist() == [*np.maximum.accumulate(x[:8]), *np.maximum.accumulate(x[8:])]
+
+
 # --- gradients --------------------------------------------------------------------------------------------------------
 
 

@@ -1,8 +1,9 @@
 """The ops behind scans: running sums, products, minima and maxima along an axis, and the linear recurrence.
 
-float16 and bfloat16 are carried in float32, float32 in float64, and float64 sums with their rounding errors, so that
-no error grows with the extent; bodies and lowerings take the same steps and agree in every bit. Of equal elements the
-one with the lowest index is meant, and NaN counts as missing in minima and maxima unless `propagate_nan`.
+float16 and bfloat16 are carried in float32, float32 in float64, and sums of 16 and 64 bits with their rounding errors,
+so that no error of a sum grows with the extent. Bodies and lowerings take the same steps and agree in every bit. Of
+equal elements the one with the lowest index is meant; NaN counts as missing in minima and maxima unless
+`propagate_nan`.
 
 The gradients are scans again. With `linear_scan`, the recurrence r[k] = b[k] + a[k] * r[k-1], every adjoint here is
 exact for any data, zeros in a running product included. Does not know how users call scans (see `scan`).
@@ -54,6 +55,11 @@ def _carrier(dtype: DType) -> DType:
     return dt.float32 if dtype.is_half else dt.float64 if dtype.is_float else dtype
 
 
+def _loses(dtype: DType) -> bool:
+    """Whether running sums lose digits that show, unless the errors are carried along."""
+    return dtype.is_half or dtype is dt.float64
+
+
 def shifted(t: Any, axis: int, by: int) -> Any:
     """Element k is t[k + by] along an axis (`by` is 1 or -1), 0 past the end."""
     shape = shape_of(t)
@@ -80,7 +86,7 @@ def _back(front: Any, axis: int, reverse: bool) -> Host:
 
 
 def _summed(x: Host) -> Host:
-    """Running sums of float64 that carry the error of every addition along (TwoSum, Knuth 1969)."""
+    """Running sums that carry the error of every addition along (TwoSum, Knuth 1969)."""
     result = np.array(x)
     s, lost = x[0], x[0] - x[0]
     for k in range(1, len(x)):
@@ -94,9 +100,9 @@ def _summed(x: Host) -> Host:
 
 def _accumulated(x: Host, combine: str) -> Host:
     """Running sums or products of elements that lie in scan order along the first axis."""
-    if combine == "add" and x.dtype == np.float64:
-        return _summed(x)
     wide = x.astype(_carrier(dt.of_array(x)).np)
+    if combine == "add" and _loses(dt.of_array(x)):
+        return _summed(wide).astype(x.dtype)
     return np.asarray((np.add if combine == "add" else np.multiply).accumulate(wide, dtype=wide.dtype)).astype(x.dtype)
 
 
@@ -178,13 +184,17 @@ def _running(e: Emitter, dtype: DType, combine: str, later_wins: bool, propagate
             lambda acc, x: [_best(e, e.cast(x, wide), acc[0], combine, later_wins, propagate_nan)[1]],
             lambda acc: e.cast(acc[0], dtype),
         )
-    if combine == "add" and dtype is dt.float64:
-        return (
-            lambda x: [x, e.sub(x, x)],
-            lambda acc, x: _two_sum(e, acc, x),
-            lambda acc: e.select(e.compare("eq", acc[1], acc[1]), e.add(acc[0], acc[1]), acc[0]),
-        )
     wide = _carrier(dtype)
+    if combine == "add" and _loses(dtype):
+
+        def begin(x: Reg) -> Regs:
+            first = e.cast(x, wide)
+            return [first, e.sub(first, first)]
+
+        def show(acc: Regs) -> Reg:
+            return e.cast(e.select(e.compare("eq", acc[1], acc[1]), e.add(acc[0], acc[1]), acc[0]), dtype)
+
+        return begin, lambda acc, x: _two_sum(e, acc, e.cast(x, wide)), show
     both = e.add if combine == "add" else e.mul
     return (
         lambda x: [e.cast(x, wide)],

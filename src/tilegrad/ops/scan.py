@@ -54,8 +54,9 @@ def tile_scan(
             user's own has no known neutral element, so its exclusive scan needs `initial`.
 
     Returns: a tile of the same shape and dtype: small integers wrap. A scan of float16 or bfloat16 is carried in
-        float32, one of float32 in float64, and a sum of float64 with its rounding errors. tg.min and tg.max count NaN
-        as missing, so the result is NaN as long as nothing else was met.
+        float32, one of float32 in float64, and sums of the others with their rounding errors, so that the error does
+        not grow with the extent. tg.min and tg.max count NaN as missing, so the result is NaN as long as nothing else
+        was met.
     Raises: TypeMismatch if the operator changes the dtype, if sums or products of bools are asked for, or if the
         exclusive scan of a user's operator has no `initial`.
     Gradient: of a sum, the scan of the cotangent in the other direction; of a product,
