@@ -386,7 +386,8 @@ class Lowering:
     def _move(self, pairs: list[tuple[Value, Value]]) -> None:
         """Copy values to the slots of others, as if all at once."""
         slots = self.plan.slots
-        todo = [(a, b) for a, b in pairs if slots.get(alias_source(a)) is not slots[b]]
+        single = [(self.reg(a), b) for a, b in pairs if not self.is_stored(a)]  # tiles of one element in registers
+        todo = [(a, b) for a, b in pairs if self.is_stored(a) and slots[alias_source(a)] is not slots[b]]
         targets = {slots[b] for _, b in todo}
         staged = []
         for a, b in todo:
@@ -398,6 +399,9 @@ class Lowering:
             staged.append((source, self.buffer(b)))
         for source, target in staged:
             self.e.copy(target, source)
+        for r, b in single:
+            target = self.buffer(b)
+            self.e.store(target, (Coord(0),) * len(target.shape), r)
 
     def temporary(self, dtype: dt.DType, shape: tuple[int, ...]) -> Buffer:
         """Scratch memory that lasts until the end of the block op in hand."""

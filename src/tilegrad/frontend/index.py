@@ -55,6 +55,7 @@ class Indexing(TileIndexing):
 
     def subscript(self, node: ast.AST, base: Any, index: Any, texts: tuple[str, ...]) -> Any:
         """`base[index]`."""
+        self.refuse_stacks(node, base)
         if isinstance(base, Composite):
             return self._composite_subscript(node, base, index, texts)
         base, items = _unrowed(base, index)

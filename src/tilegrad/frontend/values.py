@@ -46,6 +46,7 @@ from tilegrad.ir.opdef import OpDef
 from tilegrad.ir.types import ArrayType, ScalarType, TileType
 from tilegrad.op import REGISTRY, constant, describe
 from tilegrad.ops import algebra
+from tilegrad.ops.declared import TileStack
 
 #: Identifies one variable of one control flow statement through every trace of a kernel.
 Key = tuple[Any, ...]
@@ -339,6 +340,7 @@ class Values:
             x, y = self.factors(node, x, y)
         if isinstance(x, Composite) or isinstance(y, Composite):
             return self.composite_binary(node, kind, x, y, texts)
+        self.refuse_stacks(node, x, y)
         if not isinstance(x, (Value, TileRef)) and not isinstance(y, (Value, TileRef)):
             return self._fold(node, fold, symbol, x, y)
         for side in (x, y):
@@ -352,6 +354,15 @@ class Values:
         if kind is ast.Pow and isinstance(y, int) and not isinstance(y, bool) and y == 2:
             return self.call_op(node, REGISTRY["mul"], (x, x), {}, texts, called="`**`")
         return self.call_op(node, REGISTRY[name], (x, y), {}, texts, called=f"`{symbol}`")
+
+    def refuse_stacks(self, node: ast.AST, *values: Any) -> None:
+        """Fail where a stack is taken for the tuple of tiles that it is made of."""
+        for x in values:
+            if isinstance(x, TileStack):
+                self.fail(
+                    node, f"{x!r} is used otherwise than by the functions of stacks", kind=TypeMismatch,
+                    help="they are tile_stack_push, tile_stack_pop, tile_stack_count and tile_stack_clear",
+                )  # fmt: skip
 
     def composite_binary(self, node: ast.AST, kind: type[ast.operator], x: Any, y: Any, texts: tuple[str, ...]) -> Any:
         raise NotImplementedError
@@ -414,6 +425,7 @@ class Values:
     def truth(self, node: ast.AST, x: Any) -> Any:
         """The truth of a value: a Python bool if it is known, else an IR bool."""
         x = self.plain(x)
+        self.refuse_stacks(node, x)
         if isinstance(x, TileRef):
             x = self.only_element(node, x, "the truth value of a tile of several elements is ambiguous")
         if is_array(x):

@@ -57,6 +57,14 @@ class Planner:
                     self._choose_stored(region)
             for v in op.results:
                 self._consider(v, op, is_result=True)
+            if op.definition in (for_, while_) and op.results:
+                self._store_carried_alike(op)
+
+    def _store_carried_alike(self, op: Op) -> None:
+        """A tile of one element that a loop carries is in memory inside of the loop and as its result, or nowhere."""
+        for places in zip(op.results, *(r.args[-len(op.results) :] for r in op.regions), strict=True):
+            if isinstance(places[0].type, TileType) and not self.stored.isdisjoint(places):
+                self.stored.update(places)
 
     def _consider(self, v: Value, op: Op, is_result: bool) -> None:
         if isinstance(v.type, TileType):
