@@ -584,6 +584,23 @@ def test_absent_lanes_come_last(device: str) -> None:
                 assert np.array_equal(s[block], np.full(len(x[block]), np.fmax.reduce(x[block])), equal_nan=True)
 
 
+def test_absent_lanes_after_a_sort_in_a_branch(device: str) -> None:
+    def kernel(a: tg.array1d[float], o: tg.array1d[float], n: int) -> None:
+        i = tg.tid()
+        t = tg.tile(a[i])
+        if n > 0:
+            tg.tile_sort(t)
+        for j in range(n):
+            tg.tile_sort(t, descending=True)
+        o[i] = tg.untile(t) + 100.0 * tg.tile_max(t)[0]
+
+    for n in (0, 1, 2):
+        o = np.zeros(5, F32)
+        x = np.array([-2, -4, -3, -1, -5], F32)
+        tg.launch(tg.kernel(kernel), dim=5, inputs=[x, o, n], block_dim=4, device=device)
+        assert o.tolist() == ([-102, -104, -103, -101, -505] if n == 0 else [-101, -102, -103, -104, -505])
+
+
 def test_absent_lanes_are_not_picked_nor_counted(device: str) -> None:
     def kernel(a: tg.array1d[int], o: tg.array2d[int]) -> None:
         i = tg.tid()

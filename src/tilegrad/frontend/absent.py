@@ -16,7 +16,7 @@ from tilegrad.composite import leaves
 from tilegrad.dtypes import DType
 from tilegrad.frontend.scope import TileRef
 from tilegrad.ir.core import Value
-from tilegrad.ir.types import TileType
+from tilegrad.ir.types import TileType, shape_of
 from tilegrad.op import REGISTRY
 from tilegrad.ops.control import for_, if_, map_, while_
 from tilegrad.ops.indexing import constant_of
@@ -94,16 +94,22 @@ class Presence:
         self.origins: dict[Value, Value] = {}
         self._known: dict[Value, bool] = {}
 
-    def of(self, tile: Value, lanes_present: Callable[[], Value]) -> Value | None:
-        """A bool tile of the same shape that tells which elements count; None if all do, or if it is not known."""
+    def of(self, tile: Value, lanes_present: Callable[[], Value], within: bool = False) -> Value | None:
+        """A bool tile of the same shape that tells which elements count; None if all do, or if it is not known.
+
+        `within` a branch that is over its index tiles are out of reach; what is sorted there is taken to have its
+        absent elements last before, too.
+        """
         if not self._holds(tile):
             return None
         if is_lanes(tile):
             return lanes_present()
         result: Value | None = None
         for source in self._sources(tile):
-            mask = self.of(source, lanes_present)
-            if mask is not None and (_is_view(tile) or _is_moved(tile)):
+            mask = self.of(source, lanes_present, within or (tile.op is not None and tile.op.definition is if_))
+            if mask is not None and within and _is_moved(tile):
+                mask = mask if shape_of(mask.type) == shape_of(tile.type) else None
+            elif mask is not None and (_is_view(tile) or _is_moved(tile)):
                 mask = _seen(tile, mask)
             if mask is not None:
                 result = mask if result is None else REGISTRY["bit_and"](result, mask)
