@@ -641,8 +641,9 @@ def uses_old_value(x: F1, n: I1, y: F1):
 
 
 @tg.kernel
-def maximum(x: F1, y: F1):
-    tg.atomic_max(y, 0, x[tg.tid()])
+def maximum(x: F1, y: F1, z: F1):
+    i = tg.tid()
+    z[i] = tg.atomic_max(y, 0, x[i])
 
 
 @pytest.mark.parametrize(
@@ -650,7 +651,7 @@ def maximum(x: F1, y: F1):
     [
         (reads_back, (values(3), values(1), values(3)), ["tg.atomic_add(c, 0, x[i])", "y[i] = c[0]"]),
         (uses_old_value, (values(3), np.zeros(1, np.int32), values(3)), ["place = tg.atomic_add"]),
-        (maximum, (values(3), values(1)), ["tg.atomic_max"]),
+        (maximum, (values(3), values(1), values(3)), ["tg.atomic_max"]),
     ],
 )
 def test_refused_with_the_line(kernel, args, lines):
@@ -670,7 +671,7 @@ def test_refused_read_names_both_lines():
 
 def test_no_gradient_no_refusal():
     args = (values(3), values(1), values(3))
-    backward = ad.differentiate(maximum.ir(*args[:2], dim=3, tiled=False), [True, False])
+    backward = ad.differentiate(maximum.ir(*args, dim=3, tiled=False), [True, False, False])
     assert names(backward.kernel.body) == ["yield"]
 
 

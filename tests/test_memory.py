@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import tilegrad as tg
 from tilegrad import dtypes as dt
-from tilegrad.testing import gradcheck
+from tilegrad.testing import check_kernel_gradient, gradcheck
 
 Host = np.ndarray[Any, Any]
 DEVICES = ("interpret", "cpu")
@@ -651,3 +651,287 @@ def test_no_other_write_goes_through_a_broadcast_view() -> None:
 
     for write in (set_element, set_row, scale, lambda t: tg.tile_assign(t, tg.tile_zeros((2, 3), tg.float64))):
         refuse(write)
+
+
+# --- atomic updates of array elements -------------------------------------------------------------------------------
+
+UPDATES: dict[str, Any] = {
+    "add": np.add, "sub": np.subtract, "min": np.fmin, "max": np.fmax, "and": np.bitwise_and, "or": np.bitwise_or,
+    "xor": np.bitwise_xor, "exch": lambda old, x: x,
+}  # fmt: skip
+
+
+def element_types(name: str) -> list[tg.DType]:
+    if name in ("and", "or", "xor"):
+        return [dt.bool_, *dt.INTEGERS]
+    return list(dt.SCALARS if name == "exch" else dt.NUMERIC)
+
+
+@both
+@pytest.mark.parametrize("name", UPDATES)
+def test_updates_follow_the_order_of_the_launch(device: str, name: str) -> None:
+    """D07: every type, 8 to 64 bits; the old values are those of lane after lane, block after block."""
+    update = getattr(tg, f"atomic_{name}")
+
+    @tg.kernel
+    def kernel(x: Any, i: I1, a: Any, old: Any) -> None:
+        t = tg.tid()
+        old[t] = update(a, i[t], x[t])
+
+    rng = np.random.default_rng(9)
+    for d in element_types(name):
+        x, a = (rng.integers(0, 2 if d.kind == "b" else 60, n).astype(d.np) for n in (23, 4))
+        if d.is_float and name in ("min", "max"):
+            x[::5], a[1] = np.nan, np.nan
+        i = rng.integers(-4, 4, 23).astype(np.int32)
+        got, old = a.copy(), np.zeros(23, d.np)
+        tg.launch(kernel, dim=23, inputs=[x, i, got, old], block_dim=8, device=device)
+        want, olds = a.copy(), np.zeros(23, d.np)
+        with np.errstate(all="ignore"):
+            for k in range(23):
+                olds[k] = want[i[k]]
+                want[i[k]] = UPDATES[name](want[i[k]], x[k])
+        np.testing.assert_array_equal(plain(got), plain(want))
+        np.testing.assert_array_equal(plain(old), plain(olds))
+
+
+def plain(a: Host) -> Host:
+    """The same numbers in a type that NumPy compares NaN in."""
+    return a.astype(np.float64) if a.dtype.name == "bfloat16" else a
+
+
+@both
+def test_large_sums_of_every_thread(device: str) -> None:
+    """D07. (Peer: no accumulation of 64 bits, template errors for 16.)"""
+
+    @tg.kernel
+    def kernel(a: tg.array1d[tg.int64], b: tg.array1d[tg.uint8], c: tg.array1d[tg.uint16]) -> None:
+        tg.atomic_add(a, 0, 2**40)
+        tg.atomic_add(b, 0, value=1)
+        tg.atomic_add(c, 0, 70)
+
+    a, b, c = np.zeros(1, np.int64), np.zeros(1, np.uint8), np.zeros(1, np.uint16)
+    tg.launch(kernel, dim=1000, inputs=[a, b, c], device=device)
+    assert (a[0], b[0], c[0]) == (1000 * 2**40, 1000 % 256, 70000 % 65536)
+
+
+@both
+def test_compare_and_swap(device: str) -> None:
+    @tg.kernel
+    def kernel(x: Any, a: Any, old: Any) -> None:
+        i = tg.tid()
+        old[i] = tg.atomic_cas(a, i % 2, x[i], x[i + 1])
+
+    for d in (dt.int8, dt.uint64, dt.float32, dt.bfloat16, dt.float64, dt.bool_):
+        x = np.array([1, 0, 3, 1, 0, 0, 1, 1, 0, 1]).astype(d.np)
+        a, old = np.array([1, 0]).astype(d.np), np.zeros(9, d.np)
+        want, olds = a.copy(), old.copy()
+        for k in range(9):
+            olds[k] = want[k % 2]
+            want[k % 2] = x[k + 1] if want[k % 2] == x[k] else want[k % 2]
+        tg.launch(kernel, dim=9, inputs=[x, a, old], block_dim=4, device=device)
+        np.testing.assert_array_equal(a, want)
+        np.testing.assert_array_equal(old, olds)
+
+
+@tg.kernel
+def bits_in_place(x: I1, a: I1, b: tg.array1d[tg.bool]) -> None:
+    i = tg.tid()
+    a[i % 2] &= x[i]
+    a[2] |= 1 << i
+    a[3] ^= x[i]
+    a[i + 4] |= x[i]
+    b[0] |= x[i] > 5
+    b[1] &= x[i] > 5
+
+
+@both
+def test_bits_of_elements_in_place(device: str) -> None:
+    x = np.random.default_rng(10).integers(0, 256, 20).astype(np.int32)
+    a = np.full(24, 255, np.int32)
+    b = np.array([False, True])
+    tg.launch(bits_in_place, dim=20, inputs=[x, a, b], block_dim=8, device=device)
+    assert a[0] == np.bitwise_and.reduce(x[::2]) & 255 and a[1] == np.bitwise_and.reduce(x[1::2]) & 255
+    assert a[2] == 2**20 - 1 and a[3] == 255 ^ np.bitwise_xor.reduce(x)
+    assert (a[4:] == x | 255).all() and b.tolist() == [bool((x > 5).any()), bool((x > 5).all())]
+
+
+def test_wrong_updates() -> None:
+    def refuse(call: Any, text: str) -> None:
+        @tg.kernel
+        def kernel(a: F1, i: I1) -> None:
+            call(a, i)
+
+        with pytest.raises(tg.TilegradError, match=text):
+            tg.launch(kernel, dim=1, inputs=[np.zeros(3), ints(0)])
+
+    refuse(lambda a, i: tg.atomic_and(a, 0, 1.0), "atomic_and is not defined for float64")
+    refuse(lambda a, i: tg.atomic_xor(i, 0, 1.5), "the literal 1.5 cannot be an element")
+    refuse(lambda a, i: tg.atomic_add(a, 1.0), "takes 1 index and value")
+    refuse(lambda a, i: tg.atomic_cas(a, 0, 1.0), "takes 1 index and compare and value")
+    refuse(lambda a, i: tg.atomic_exch(a, 0, i[0]), "the array holds float64, the value is int32")
+    refuse(lambda a, i: tg.atomic_max(a, 3, 0.0), "index 3 is out of range")
+
+
+# --- gradients of updates -------------------------------------------------------------------------------------------
+
+
+@tg.kernel
+def olds_by_tiles(x: F2, i: I1, s: F1, y: F1) -> None:
+    b = tg.tid()
+    t = tg.tile_load(x[b], shape=4)
+    old = tg.tile_atomic_add(s, t, offset=1)
+    older = tg.tile_atomic_add_indexed(s, tg.tile_load(i, shape=4), t * t)
+    tg.tile_store(y, old * 2.0 + older, offset=4 * b)
+
+
+@tg.kernel
+def olds_by_lanes(x: F1, i: I1, s: F1, y: F1) -> None:
+    k = tg.tid()
+    old = tg.atomic_add(s, i[k], tg.sin(x[k]))
+    older = tg.atomic_sub(s, i[k], x[k])
+    y[k] = old * 3.0 - older
+
+
+@both
+def test_old_values_of_sums_have_a_gradient(device: str) -> None:
+    """C10. (Peer: 0.)"""
+    rng = np.random.default_rng(11)
+    check(olds_by_tiles, 3, rng.standard_normal((3, 4)), ints(2, 0, 2, -1), rng.standard_normal(6), np.zeros(12),
+          device=device)  # fmt: skip
+    i = rng.integers(0, 3, 19).astype(np.int32)
+    args = (rng.standard_normal(19), i, rng.standard_normal(3), np.zeros(19))
+    for block_dim in (1, 4, 32):
+        check(olds_by_lanes, 19, *args, tiled=False, block_dim=block_dim, device=device)
+
+
+def check(kernel: Any, n: int, *args: Any, tiled: bool = True, block_dim: int = 1, device: str) -> None:
+    """The gradients of all arrays, also of what they held before the launch, against finite differences."""
+    ir = kernel.ir(*args, dim=n, tiled=tiled, block_dim=block_dim)
+    check_kernel_gradient(ir, [np.int32(a) if isinstance(a, int) else a for a in args], grid=(n,), device=device)
+
+
+@tg.kernel
+def exchanges(x: F1, i: I1, s: F1, y: F1) -> None:
+    k = tg.tid()
+    for j in range(2):
+        y[2 * k + j] = tg.atomic_exch(s, (i[k] + j) % 3, tg.sin(x[k]) * float64_of(j)) * 2.0
+
+
+@tg.func
+def float64_of(j: int) -> tg.float64:
+    return tg.float64(j) + 1.0
+
+
+@both
+@pytest.mark.parametrize("block_dim", [1, 4, 32])
+def test_exchanges_have_a_gradient(device: str, block_dim: int) -> None:
+    rng = np.random.default_rng(12)
+    i = rng.integers(0, 3, 11).astype(np.int32)
+    args = (rng.standard_normal(11), i, rng.standard_normal(3), np.zeros(22))
+    check(exchanges, 11, *args, tiled=False, block_dim=block_dim, device=device)
+    s = rng.standard_normal(3)
+    pullback = tg.vjp(only_exchanges, 11, [rng.standard_normal(11), i], [s], tiled=False, device=device)
+    expected = np.zeros(11)
+    for row in range(3):
+        if (i == row).any():
+            expected[np.nonzero(i == row)[0][-1]] = row + 1.0
+    np.testing.assert_array_equal(pullback(np.array([1.0, 2, 3]))[0], expected)
+
+
+@tg.kernel
+def only_exchanges(x: F1, i: I1, s: F1) -> None:
+    k = tg.tid()
+    tg.atomic_exch(s, i[k], x[k])
+
+
+@tg.kernel
+def by_atomic_max(x: F1, y: F1) -> None:
+    tg.atomic_max(y, 0, x[tg.tid()])
+
+
+@tg.kernel
+def by_a_loop(x: F1, y: F1) -> None:
+    for k in range(x.shape[0]):
+        tg.atomic_max(y, 0, x[k])
+
+
+@tg.kernel
+def by_tile_max(x: F1, y: F1) -> None:
+    tg.tile_store(y, tg.tile_max(tg.tile_load(x, shape=4)))
+
+
+@both
+def test_ties_give_the_gradient_to_the_first(device: str) -> None:
+    """G34. (Peer: every tied thread got all of it.)"""
+    for values in ([1.0, 3, 3, 2], [3.0, 3, 3, 3], [np.nan, 2, np.nan, 2]):
+        x = np.array(values)
+        for kernel, dim, tiled in ((by_atomic_max, 4, False), (by_a_loop, 1, True), (by_tile_max, 1, True)):
+            for block_dim in (1, 4):
+                y = np.full(1, -9.0)
+                pullback = tg.vjp(kernel, dim, [x], [y], tiled=tiled, block_dim=block_dim, device=device)
+                grad = pullback(np.array([2.0]))[0]
+                assert y[0] == np.nanmax(x) and grad.tolist() == [2.0 * (k == np.nanargmax(x)) for k in range(4)]
+
+
+@tg.kernel
+def extremes(x: F2, i: I1, n: int, low: F2, high: F1) -> None:
+    k = tg.tid()
+    for j in range(n):
+        v = tg.sin(x[k, j]) * x[k, 0]
+        if v > -0.5:
+            tg.atomic_min(low[i[0]], i[k], v)
+        tg.atomic_max(high, (i[k] + j) % 3, x[k, j])
+
+
+@both
+@pytest.mark.parametrize("block_dim", [1, 4, 32])
+def test_extremes_have_a_gradient(device: str, block_dim: int) -> None:
+    rng = np.random.default_rng(13)
+    x, i = rng.standard_normal((11, 4)), rng.integers(0, 3, 11).astype(np.int32)
+    low, high = rng.standard_normal((3, 3)), rng.standard_normal(3) - 3
+    low[i[0], 1] = -9.0  # stays
+    check(extremes, 11, x, i, 4, low, high, tiled=False, block_dim=block_dim, device=device)
+    gradcheck(extremes, 11, [x, i, 4], [low, high], tiled=False, block_dim=block_dim, device=device)
+    with tg.Tape() as tape:  # the start has a gradient too where it stays
+        arrays = [tg.array(a, requires_grad=True) for a in (x, low, high)]
+        doubled = tg.zeros((3, 3), dtype=tg.float64, requires_grad=True)
+        tg.launch_tiled(double, dim=1, inputs=[arrays[1], doubled], device=device)
+        tg.launch(extremes, dim=11, inputs=[arrays[0], i, 4, doubled, arrays[2]], block_dim=block_dim, device=device)
+    tape.backward(grads={doubled: tg.array(np.ones((3, 3)))})
+    stays = np.asarray(doubled.numpy() == 2 * low)
+    assert stays[i[0], 1] and not stays.all()
+    np.testing.assert_array_equal(np.asarray(arrays[1].grad), 2.0 * stays)
+
+
+@tg.kernel
+def double(x: F2, y: F2) -> None:
+    tg.tile_store(y, tg.tile_load(x, shape=(3, 3)) * 2.0)
+
+
+def test_gradients_of_updates_that_are_refused() -> None:
+    @tg.kernel
+    def of_the_old_value(x: F1, s: F1, y: F1) -> None:
+        k = tg.tid()
+        y[k] = tg.atomic_max(s, 0, x[k])
+
+    @tg.kernel
+    def squared(x: F1, s: F1, y: F1) -> None:
+        k = tg.tid()
+        old = tg.atomic_add(s, 0, x[k])
+        y[k] = old * old
+
+    @tg.kernel
+    def compared(x: F1, s: F1, y: F1) -> None:
+        k = tg.tid()
+        y[k] = tg.atomic_cas(s, 0, 1.0, x[k])
+
+    @tg.kernel
+    def mixed(x: F1, s: F1, y: F1) -> None:
+        k = tg.tid()
+        tg.atomic_max(s, 0, x[k])
+        tg.atomic_add(s, 0, x[k])
+
+    for kernel in (of_the_old_value, squared, compared, mixed):
+        with pytest.raises(tg.GradientUndefined, match="no gradient"):
+            tg.vjp(kernel, 3, [np.ones(3)], [np.zeros(1), np.zeros(3)], tiled=False)(np.ones(1), np.ones(3))

@@ -254,10 +254,13 @@ class Emitter(ABC):
         """Write the element; outside the array drop it silently, or if not `drop` raise an index error."""
 
     @abstractmethod
-    def array_update(self, op: str, array: ArrayRef, index: Index, x: Reg, drop: bool) -> Reg:
+    def array_update(
+        self, op: str, array: ArrayRef, index: Index, x: Reg, drop: bool, expected: Reg | None = None
+    ) -> Reg:
         """Atomically combine (`op`: add, min, max, ...) into the element, in the launch's order; the old value.
 
-        "take" clears the element, and goes from the highest lane to the lowest.
+        "take" (which replaces the element) and "add_back" go from the highest lane to the lowest. "cas" replaces an
+        `expected` element, "claim" makes one that equals x NaN.
         """
 
     # scratch memory of the block

@@ -107,10 +107,15 @@ class KernelLowering(Nests):
 
         e.loop(first, last, 1, [], block)
 
-    def _block(self, b: Reg) -> None:
+    def _block(self, turn: Reg) -> None:
         e = self.e
-        e.block_id = b
         size = e.const(self.kernel.block_dim, dt.int64)
+        self.turn = e.block_id = b = turn
+        if self.kernel.descending:
+            last = (
+                self.total if self.kernel.tiled else e.div(e.add(self.total, e.sub(size, e.const(1, dt.int64))), size)
+            )
+            e.block_id = b = e.sub(e.sub(last, e.const(1, dt.int64)), turn)
         self.e.lane_count = size
         if not self.kernel.tiled:
             rest = e.sub(self.total, e.mul(b, size))
@@ -120,7 +125,7 @@ class KernelLowering(Nests):
         self.stages(self.plan.stages)
         if self.ordered:
             self.acquire()
-            self.cpu.store_release(self.ticket, e.add(b, e.const(1, dt.int64)))
+            self.cpu.store_release(self.ticket, e.add(turn, e.const(1, dt.int64)))
 
     def acquire(self) -> None:
         """Wait until all earlier blocks have finished their atomic updates."""
@@ -128,7 +133,7 @@ class KernelLowering(Nests):
         held = e.compare("ne", e.load_scalar(self.held, dt.int64, None, None), e.const(0, dt.int64))
 
         def wait() -> Sequence[Reg]:
-            self.cpu.wait_for(self.ticket, e.block_id)
+            self.cpu.wait_for(self.ticket, self.turn)
             e.store_scalar(self.held, e.const(1, dt.int64), None)
             return []
 

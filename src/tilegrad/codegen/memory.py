@@ -123,6 +123,7 @@ class MemoryEmitter(RegisterEmitter):
                 array, index,
                 lambda where, ok: self._read(array, where, ok, None),
                 self.const(False if array.dtype.kind == "b" else 0, array.dtype),
+                uniform=not any(c.step or c.gather for c in index),
             )  # fmt: skip
         ok = self.in_range(array, index)
         return self._read(array, index, ok, fill)
@@ -159,9 +160,17 @@ class MemoryEmitter(RegisterEmitter):
         return ok
 
     def _checked(
-        self, array: ArrayRef, index: Index, access: Callable[[Index, Reg | None], Reg | None], default: Reg | None
+        self,
+        array: ArrayRef,
+        index: Index,
+        access: Callable[[Index, Reg | None], Reg | None],
+        default: Reg | None,
+        uniform: bool = False,
     ) -> Reg:
-        """An element access: straight where the whole vector is inside, else wrapped, checked and masked."""
+        """An element access: straight where the whole vector is inside, else wrapped, checked and masked.
+
+        The result is a vector where lanes are in hand, unless it is `uniform`: one element for all of them.
+        """
         fast = self._all_inside(array, index)
 
         def slow() -> Sequence[Reg]:
@@ -174,18 +183,18 @@ class MemoryEmitter(RegisterEmitter):
                 self.check_index(good, i, axis, extent)
                 ok = good if ok is None else self.and_(ok, good)
                 wrapped.append(Coord(j, 0, gather=j.width > 1))
-            return self._settled(access(tuple(wrapped), ok), array.dtype, default)
+            return self._settled(access(tuple(wrapped), ok), default, uniform)
 
         if fast is None:
             result = slow()
         else:
-            result = self.branch(fast, lambda: self._settled(access(index, None), array.dtype, default), slow)
+            result = self.branch(fast, lambda: self._settled(access(index, None), default, uniform), slow)
         return result[0] if result else self.const(0, dt.int32)
 
-    def _settled(self, result: Reg | None, dtype: DType, default: Reg | None) -> Sequence[Reg]:
+    def _settled(self, result: Reg | None, default: Reg | None, uniform: bool) -> Sequence[Reg]:
         if default is None or result is None:
             return []
-        return [self.splat(result) if self.width > 1 else result]
+        return [self.splat(result) if self.width > 1 and not uniform else result]
 
     def _all_inside(self, array: ArrayRef, index: Index) -> Reg | None:
         """A uniform condition under which no element of the vector needs a guard; None if there is no cheap one."""
@@ -290,7 +299,7 @@ class MemoryEmitter(RegisterEmitter):
         def lane_from_end(i: Reg, olds: Reg) -> Sequence[Reg]:
             return lane(self.sub(self.const(self.width - 1, dt.int64), i), olds)
 
-        return self.loop(0, self.width, 1, [zero], lane_from_end if op == "take" else lane)[0]
+        return self.loop(0, self.width, 1, [zero], lane_from_end if op in ("take", "add_back") else lane)[0]
 
     def each_lane(self, values: Sequence[Reg | Buffer], body: Callable[..., None]) -> None:
         if not any(isinstance(v, Buffer) for v in values):
@@ -318,13 +327,15 @@ class MemoryEmitter(RegisterEmitter):
         if op in ("exch", "take"):
             return x
         dtype = old.dtype
+        if op == "claim":
+            expected, x = x, self.const(float("nan"), dtype)
         if expected is not None:
             wide = dt.float32 if dtype.is_half else dtype
             return self.select(self.compare("eq", self.cast(old, wide), self.cast(expected, wide)), x, old)
         if dtype.is_half:
             return self.cast(self.combine(op, self.cast(old, dt.float32), self.cast(x, dt.float32)), dtype)
         methods: dict[str, Callable[[Reg, Reg], Reg]] = {
-            "add": self.add, "sub": self.sub, "min": self.minimum, "max": self.maximum,
+            "add": self.add, "add_back": self.add, "sub": self.sub, "min": self.minimum, "max": self.maximum,
             "and": self.and_, "or": self.or_, "xor": self.xor,
         }  # fmt: skip
         return methods[op](old, x)

@@ -216,9 +216,13 @@ class Nests(Lowering):
         e.branch(full, list, clear)
 
 
+#: what undoes updates of array elements
+FROM_THE_END = ("array_take", "array_add_back", "array_exch_back")
+
+
 def _takes(op: Op) -> bool:
-    """Whether the op is an `array_take`, or holds one."""
-    return op.definition.name == "array_take" or any(_takes(o) for region in op.regions for o in region.ops)
+    """Whether the op goes from the highest lane to the lowest, or holds one that does."""
+    return op.definition.name in FROM_THE_END or any(_takes(o) for region in op.regions for o in region.ops)
 
 
 def _has_atomic(op: Op) -> bool:

@@ -29,7 +29,7 @@ def run(kernel: Kernel, args: Sequence[Any], grid: tuple[int, ...]) -> None:
     total = int(np.prod(grid, dtype=np.int64))
     blocks = total if kernel.tiled else -(-total // kernel.block_dim)
     values = [_argument(v, a) for v, a in zip(kernel.params, args, strict=True)]
-    for block in range(max(0, blocks)):
+    for block in reversed(range(blocks)) if kernel.descending else range(max(0, blocks)):
         here = LaunchContext(tuple(grid), block, kernel.block_dim, kernel.tiled)
         token = context.set(here)
         try:

@@ -100,7 +100,8 @@ class Kernel:
 
     `grid_ndim` is the rank of the launch's dim; `tiled` tells `launch_tiled` (dim counts blocks) from `launch` (dim
     counts threads, cut into blocks of `block_dim` lanes). `overlaps` has a number for each parameter, and arrays with
-    equal numbers may share memory; empty means that no two do.
+    equal numbers may share memory; empty means that no two do. The blocks of a `descending` kernel take their turns
+    from the last to the first.
     """
 
     name: str
@@ -110,6 +111,7 @@ class Kernel:
     tiled: bool = True
     loc: Loc = UNKNOWN
     overlaps: tuple[int, ...] = ()
+    descending: bool = False
 
     @property
     def params(self) -> tuple[Value, ...]:

@@ -120,12 +120,12 @@ class _Parser:
         self.need("(")
         body = Block(tuple(self.numbered(self.listed(self.param, ")"))))
         block_dim, grid = self.fact("block_dim"), self.fact("grid")
-        tiled = self.take("tiled")
+        tiled, descending = self.take("tiled"), self.take("descending")
         overlaps = self.fact("overlaps") if self.peek("overlaps") else ()
         loc = self.loc()
         self.need("{")
         self.fill(body)
-        return Kernel(name, body, block_dim, grid, tiled, loc, overlaps)
+        return Kernel(name, body, block_dim, grid, tiled, loc, overlaps, descending)
 
     def fact(self, name: str) -> Any:
         self.need(name)

@@ -63,7 +63,8 @@ class _Printer:
 
     def kernel(self, k: Kernel) -> Iterator[str]:
         params = ", ".join(map(self.typed, k.params))
-        facts = f"block_dim={k.block_dim} grid={k.grid_ndim}{' tiled' if k.tiled else ''}"
+        flags = f"{' tiled' if k.tiled else ''}{' descending' if k.descending else ''}"
+        facts = f"block_dim={k.block_dim} grid={k.grid_ndim}{flags}"
         overlaps = f" overlaps={format_attr(k.overlaps)}" if k.overlaps else ""
         yield f"kernel {k.name}({params}) {facts}{overlaps}{self.loc(k.loc)} {{"
         yield from self.block(k.body, 1)

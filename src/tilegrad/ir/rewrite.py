@@ -6,6 +6,7 @@ takes its place. The old kernel is never changed. Does not check the result (see
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from tilegrad.ir.builder import Builder
@@ -24,8 +25,7 @@ class Rewriter:
         """The new kernel."""
         with self.builder.active():
             body = self.block(self.kernel.body)
-        k = self.kernel
-        return Kernel(k.name, body, k.block_dim, k.grid_ndim, k.tiled, k.loc, k.overlaps)
+        return dataclasses.replace(self.kernel, body=body)
 
     def value(self, v: Value) -> Value:
         """The new value for an old one (itself if it was not rewritten)."""

@@ -31,6 +31,7 @@ from tilegrad.op import (
     samples,
     spelled,
 )  # fmt: skip
+from tilegrad.ops.control import build_if
 from tilegrad.ops.memory import require_array, signed
 from tilegrad.ops.shapes import require_indices
 
@@ -248,8 +249,8 @@ def _update(name: str, accepted: Sequence[DType], gradient: str, reason: str = "
     return update
 
 
-def _in_turn(a: Any, where: Sequence[Any], combine: Callable[..., Any], *values: Any) -> Any:
-    """Update elements one after another in the order of the lanes; the old values."""
+def _in_turn(a: Any, where: Sequence[Any], combine: Callable[..., Any], *values: Any, backwards: bool = False) -> Any:
+    """Update elements one after another in the order of the lanes, or in the opposite one; the old values."""
     if not any(np.ndim(x) for x in (*values, *where)):
         old = a[tuple(where)]
         a[tuple(where)] = combine(old, *values)
@@ -257,7 +258,7 @@ def _in_turn(a: Any, where: Sequence[Any], combine: Callable[..., Any], *values:
     spread = np.broadcast_arrays(*values, *where)
     values, parts = spread[: len(values)], spread[len(values) :]
     olds = np.empty(spread[0].shape, a.dtype)
-    for lane in np.ndindex(spread[0].shape):
+    for lane in reversed(range(olds.size)) if backwards else range(olds.size):
         cell = tuple(p[lane] for p in parts)
         olds[lane] = a[cell]
         a[cell] = combine(olds[lane], *(v[lane] for v in values))
@@ -320,20 +321,27 @@ def _as_element(what: str, a: ArrayType, x: Any) -> Any:
     return constant(x, a.dtype)
 
 
-_ORDER = "which of several writers came last is not known to the backward pass"
 _OLD_VALUE = "a cotangent of the old value is added to the gradient of the element"
+_WINNER = (
+    "Gradient: that of the element goes to the first value that it was last replaced by. Ties stay with the earlier\n"
+    "    one. Of the old value there is none, nor of an element that the same launch also updates in another way."
+)
 array_atomic_add = _update(
     "add", dt.NUMERIC, f"Gradient: that of the element goes to the value and stays; {_OLD_VALUE}."
 )
 array_atomic_sub = _update(
     "sub", dt.NUMERIC, f"Gradient: that of the element, negated, goes to the value and stays; {_OLD_VALUE}."
 )
-array_atomic_min = _update("min", dt.NUMERIC, "No gradient.", _ORDER)
-array_atomic_max = _update("max", dt.NUMERIC, "No gradient.", _ORDER)
+array_atomic_min = _update("min", dt.NUMERIC, _WINNER)
+array_atomic_max = _update("max", dt.NUMERIC, _WINNER)
 array_atomic_and = _update("and", (dt.bool_, *dt.INTEGERS), "No gradient: it works on bits.", "it works on bits")
 array_atomic_or = _update("or", (dt.bool_, *dt.INTEGERS), "No gradient: it works on bits.", "it works on bits")
 array_atomic_xor = _update("xor", (dt.bool_, *dt.INTEGERS), "No gradient: it works on bits.", "it works on bits")
-array_atomic_exch = _update("exch", dt.SCALARS, "No gradient.", _ORDER)
+array_atomic_exch = _update(
+    "exch",
+    dt.SCALARS,
+    "Gradient: that of the element goes to the value that came last, and becomes that of its old value.",
+)
 
 
 @op(cls="scalar", effect="atomic", no_gradient="whether an element was replaced depends on all writers before")
@@ -387,23 +395,121 @@ def _array_atomic_cas_call(a: Any, *where: Any, compare: Any = None, value: Any 
     return array_atomic_cas(a, expected, new, *index)
 
 
+# --- adjoints of updates: what came last is undone first -----------------------------------------------------------
+
+
+def _back(name: str, kernel_op: str, what: str) -> OpDef:
+    """Define an update that goes from the highest lane to the lowest."""
+
+    @op(f"array_{name}_back", cls="scalar", effect="atomic")
+    def back(a: Array, value: Scalar, *index: Scalar) -> Scalar:
+        return _in_turn(a, wrap_index(index, a.shape), _COMBINE[name], value, backwards=True)
+
+    back.__doc__ = f"""{what}, from the highest lane to the lowest; returns the old element.
+
+    In a backward kernel whose blocks are descending it undoes the updates of a launch in the opposite order.
+    """
+
+    @infer(back)
+    def _infer(a: ArrayType, value: ScalarType, *index: Type) -> Type:
+        _require_value(f"array_{name}_back", a, value)
+        return _element_type(f"array_{name}_back", a, index, value)
+
+    @lower(back)
+    def _lower(e: Emitter, a: ArrayRef, value: Reg, *index: Reg) -> Reg:
+        return e.array_update(kernel_op, a, _index_of(e, index), value, False)
+
+    @samples(back)
+    def _samples(rng: np.random.Generator) -> Iterator[Sample]:
+        for d in dt.FLOATS:
+            yield Sample((rng.integers(0, 9, (3, 4)).astype(d.np), d(3), 2, -4))
+
+    return back
+
+
+array_add_back = _back("add", "add_back", "Add to an element")
+array_exch_back = _back("exch", "take", "Replace an element")
+
+
 @adjoint(array_atomic_add)
 def _array_atomic_add_adjoint(ct: Any, out: Any, a: Any, value: Any, *index: Any, grads: tuple[Any, ...]) -> Any:
-    return _accumulated(ct, grads[0], index)
+    return _accumulated(ct, grads[0], index, array_add_back)
+
+
+@adjoint(array_add_back)
+def _array_add_back_adjoint(ct: Any, out: Any, a: Any, value: Any, *index: Any, grads: tuple[Any, ...]) -> Any:
+    return _accumulated(ct, grads[0], index, array_atomic_add)
 
 
 @adjoint(array_atomic_sub)
 def _array_atomic_sub_adjoint(ct: Any, out: Any, a: Any, value: Any, *index: Any, grads: tuple[Any, ...]) -> Any:
-    none, result, *rest = _accumulated(ct, grads[0], index)
+    none, result, *rest = _accumulated(ct, grads[0], index, array_add_back)
     return (none, REGISTRY["neg"](result), *rest)
 
 
-def _accumulated(ct: Any, grad: Any, index: Sequence[Any]) -> tuple[Any, ...]:
+def _accumulated(ct: Any, grad: Any, index: Sequence[Any], add: OpDef) -> tuple[Any, ...]:
     """The gradient of an accumulated cell goes to the value and stays; that of the old value goes to the cell."""
-    result = array_load(grad, *index)
-    if ct is not None:
-        array_atomic_add(grad, ct, *index)
+    result = array_load(grad, *index) if ct is None else add(grad, ct, *index)
     return (None, result, *(None,) * len(index))
+
+
+@adjoint(array_atomic_exch)
+def _array_atomic_exch_adjoint(ct: Any, out: Any, a: Any, value: Any, *index: Any, grads: tuple[Any, ...]) -> Any:
+    return (None, array_exch_back(grads[0], ct, *index), *(None,) * len(index))
+
+
+@adjoint(array_exch_back)
+def _array_exch_back_adjoint(ct: Any, out: Any, a: Any, value: Any, *index: Any, grads: tuple[Any, ...]) -> Any:
+    return (None, array_atomic_exch(grads[0], ct, *index), *(None,) * len(index))
+
+
+@op(cls="scalar", effect="atomic", no_gradient="who gave the value of an element does not change with small changes")
+def array_claim(a: Array, value: Scalar, *index: Scalar) -> Scalar:
+    """Whether an element equals `value` and nobody has claimed it before; then it becomes NaN.
+
+    In a backward kernel `a` holds what atomic minima or maxima have left, with NaN where no update took effect. The
+    first update that finds its value there is the one that gave it.
+    """
+    old = _in_turn(a, wrap_index(index, a.shape), lambda old, x: np.nan if old == x else old, value)
+    return np.equal(old, value)
+
+
+@infer(array_claim)
+def _array_claim_infer(a: ArrayType, value: ScalarType, *index: Type) -> Type:
+    _require_value("array_claim", a, value)
+    return ScalarType(dt.bool_, _element_type("array_claim", a, index, value).varying)
+
+
+@lower(array_claim)
+def _array_claim_lower(e: Emitter, a: ArrayRef, value: Reg, *index: Reg) -> Reg:
+    old = e.array_update("claim", a, _index_of(e, index), value, False)
+    wide = dt.float32 if a.dtype.is_half else a.dtype
+    return e.compare("eq", e.cast(old, wide), e.cast(value, wide))
+
+
+@samples(array_claim)
+def _array_claim_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    for d in dt.FLOATS:
+        a = rng.integers(0, 9, (3, 4)).astype(d.np)
+        yield Sample((a, a[1, 2], 1, 2))
+        yield Sample((a, d(0.5), 1, 2))
+
+
+@adjoint(array_atomic_min)
+@adjoint(array_atomic_max)
+def _array_atomic_extremum_adjoint(
+    ct: Any, claimed: Any, a: Any, value: Any, *index: Any, grads: tuple[Any, ...]
+) -> Any:
+    """Instead of its result the rule is given whether this update has given the element its value."""
+
+    def take() -> list[Any]:
+        return [array_take(grads[0], *index)]
+
+    def nothing() -> list[Any]:
+        return [constant(0.0, grads[0].type.dtype)]
+
+    (share,) = build_if(claimed, take, nothing)
+    return (None, share, *(None,) * len(index))
 
 
 @op(cls="scalar", no_gradient="it names a part of an array; the gradient array is cut in the same way")

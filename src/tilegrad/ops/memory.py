@@ -292,9 +292,7 @@ def _tile_atomic_add_infer(a: ArrayType, t: TileType, *offset: Type) -> Type:
 @adjoint(tile_atomic_add)
 def _tile_atomic_add_adjoint(ct: Any, out: Any, a: Any, t: Any, *offset: Any, grads: tuple[Any, ...]) -> Any:
     grad = grads[0]
-    result = tile_load(grad, *offset, shape=_shape(t))
-    if ct is not None:
-        tile_atomic_add(grad, ct, *offset)
+    result = tile_load(grad, *offset, shape=_shape(t)) if ct is None else tile_atomic_add(grad, ct, *offset)
     return (None, result, *(None,) * len(offset))
 
 

@@ -31,6 +31,24 @@ class Access:
         return (self.writes or other.writes) and self.memory == other.memory
 
 
+@dataclass(frozen=True)
+class Update:
+    """An atomic update of array elements: of which memory, of what kind, and whether its turn shows in a result."""
+
+    memory: int
+    kind: str
+    ordered: bool
+    repeated: bool = False
+
+    def conflicts(self, other: Update) -> bool:
+        """Whether it matters which of the two comes first."""
+        return self.memory == other.memory and (self.kind != other.kind or self.ordered or other.ordered)
+
+
+#: updates whose order shows in what they leave
+_IN_ORDER = ("array_atomic_exch", "array_atomic_cas", "array_claim", "array_add_back", "array_exch_back")
+
+
 class Facts:
     """Uses, positions and memory accesses of all ops of a kernel."""
 
@@ -80,6 +98,22 @@ class Facts:
                 return True
             home = self.home[outer]
         return False
+
+    def updates(self, op: Op, repeated: bool = False) -> list[Update]:
+        """The atomic updates of an op, those of its regions included; `repeated`: it stands in a loop."""
+        again = repeated or op.definition in LOOPS
+        found = [u for region in op.regions for inner in region.ops for u in self.updates(inner, again)]
+        if op.definition.effect == "atomic":
+            ordered = op.name in _IN_ORDER or any(self.uses(v) for v in op.results)
+            kind = "array_atomic_add" if op.name == "array_atomic_sub" else op.name
+            arrays = [v for v in op.operands if isinstance(v.type, ArrayType)]
+            found += [Update(self.kernel.memory(a), kind, ordered, repeated) for a in arrays]
+        return found
+
+    def takes_turns(self, op: Op) -> bool:
+        """Whether the lanes must finish one update inside the op before any of them begins the next."""
+        found = self.updates(op)
+        return any(u.conflicts(v) for i, u in enumerate(found) for v in (found[i:] if u.repeated else found[i + 1 :]))
 
     def accesses(self, op: Op) -> tuple[Access, ...]:
         """The memory accesses of an op, those of its regions included."""

@@ -16,7 +16,7 @@ from tilegrad.ir.core import Block, Kernel, Op, Value
 from tilegrad.ir.types import ArrayType, ScalarType, TileType, is_varying, shape_of
 from tilegrad.ops.control import for_, if_, map_, push, while_, yield_
 from tilegrad.passes.effects import may_raise
-from tilegrad.schedule.facts import Access, Facts, alias_source, is_alias, is_lane_code, is_pure, needs_block
+from tilegrad.schedule.facts import Access, Facts, Update, alias_source, is_alias, is_lane_code, is_pure, needs_block
 from tilegrad.schedule.stages import Control, Group, Lanes, Scalar, Stage, Whole, in_register
 
 #: Work of an elementwise op that is worth repeating rather than storing its result.
@@ -232,6 +232,8 @@ class _BlockPlanner:
         self.stages: list[Stage] = []
         self.maker: dict[Value, Stage] = {}
         self.touched: dict[Stage, list[Access]] = {}
+        #: the atomic updates of lane loops
+        self.updates: dict[Stage, list[Update]] = {}
 
     def run(self) -> list[Stage]:
         for op in self.block.ops:
@@ -250,7 +252,7 @@ class _BlockPlanner:
                 self._add_root(op)  # it is there for its effects
             for k, v in enumerate(roots):
                 self._add_root(v, beside=roots[0] if k else None)
-        elif definition.name == "tile_from_lanes" or (is_lane_code(op) and not needs_block(op)):
+        elif definition.name == "tile_from_lanes" or self._is_for_lanes(op):
             if not is_pure(op):
                 self._add_lane_root(op)
         elif definition in (if_, for_, while_):
@@ -260,6 +262,16 @@ class _BlockPlanner:
             self._append(Whole(op), op.results, self.facts.accesses(op))
         elif not is_pure(op):
             self._add_scalar(op)
+
+    def _is_for_lanes(self, op: Op) -> bool:
+        """Whether the op runs in a lane loop. A loop there is run by every vector of lanes, so that what it computes
+        for the whole block is not known outside."""
+        if not is_lane_code(op) or needs_block(op):
+            return False
+        if op.regions and not makes_lanes(op) and self.facts.takes_turns(op):
+            return False
+        shared = [v for v in op.results if op.regions and not is_varying(v.type)]
+        return not any(self.facts.uses(v) for v in shared)
 
     def _append(self, stage: Stage, results: Iterable[Value], accesses: Iterable[Access]) -> None:
         self._insert(len(self.stages), stage, results, accesses)
@@ -339,11 +351,13 @@ class _BlockPlanner:
         accesses = () if isinstance(root, Value) else self.facts.accesses(root)
         leaves = self._leaves(root)
         target = self._lane_stage_for(root, leaves, accesses)
-        if target is None:
+        updates = self.facts.updates(root) if isinstance(root, Op) else []
+        if target is None or any(u.conflicts(v) for u in updates for v in self.updates.get(target, ())):
             target = Lanes()
             self._append(target, (), ())
         target.roots.append(root)
         self.touched[target] += accesses
+        self.updates.setdefault(target, []).extend(updates)
         if isinstance(root, Op):
             self.maker.update((v, target) for v in root.results)
         self._keep(x for x in leaves if self.maker.get(x) is not target)
@@ -372,6 +386,13 @@ class _BlockPlanner:
                 if self.planner.is_inline(v) and v not in self.in_memory:
                     self._add_lane_root(v)
                     self.in_memory.add(v)
+
+
+def makes_lanes(op: Op) -> bool:
+    """Whether lanes come apart in the op: its condition or bounds differ between them."""
+    if op.definition is while_:
+        return is_varying(op.regions[0].yields[0].type)
+    return any(is_varying(v.type) for v in op.operands[: 1 if op.definition is if_ else 3])
 
 
 def _space(root: Op | Value) -> tuple[tuple[int, ...], tuple[int, ...] | None]:

@@ -1,0 +1,78 @@
+"""Atomic minima and maxima, and updates whose old values or order matter: what their gradient needs to know.
+
+The update that gave an element its final value gets the element's gradient. Blocks of a backward kernel cannot know
+which one that is, so a *prelude* is run first: the forward kernel without all but these updates, on private copies of
+arrays. What it leaves is given to the backward kernel as one more array for each, with NaN where nothing has changed.
+The backward kernel runs its blocks and its forward sweep in the launch's order, and the first update that finds its
+own value there *claims* it.
+
+Sums whose old values have a cotangent, and exchanges, are undone in the order opposite to the launch's instead: the
+blocks of their backward kernel are descending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tilegrad.ad import activity as act
+from tilegrad.ad import residuals
+from tilegrad.ad.activity import Activity, Memory
+from tilegrad.diagnostics import GradientUndefined
+from tilegrad.ir.core import Kernel, Op
+
+CLAIMED = ("array_atomic_min", "array_atomic_max")
+_ORDERED = ("array_atomic_exch", "array_exch_back")
+
+
+def claiming(kernel: Kernel, memory: Memory, activity: Activity) -> tuple[Op, ...]:
+    """The atomic minima and maxima of elements that have a gradient."""
+    found = tuple(op for op in kernel.body.walk() if op.name in CLAIMED and activity.touches(op))
+    for op in found:
+        _require_alone(op, kernel, memory)
+        if any(v in activity.values for v in op.results):
+            raise GradientUndefined(
+                f"no gradient: a result depends on the value that `{op.name}` found in the array", loc=op.loc,
+                help="read the minimum or maximum in another launch",
+            )  # fmt: skip
+    return found
+
+
+def _require_alone(op: Op, kernel: Kernel, memory: Memory) -> None:
+    """Nothing else may happen to the array in the launch, as the final value would not be that of these updates."""
+    mine = {memory.groups[p] for p in memory.params(op)}
+    for other in kernel.body.walk():
+        if other.name == op.name or not mine & {memory.groups[p] for p in memory.params(other)}:
+            continue
+        raise GradientUndefined(
+            f"no gradient: the array of this `{op.name}` is also used by `{other.name}`, at {other.loc}", loc=op.loc,
+            help="use two launches",
+        )  # fmt: skip
+    if kernel.overlaps and any(kernel.overlaps.count(g) > 1 for g in mine):
+        raise GradientUndefined(f"no gradient: the array of this `{op.name}` shares memory with another", loc=op.loc)
+
+
+def finals(memory: Memory, ops: Iterable[Op]) -> tuple[int, ...]:
+    """The parameters whose final contents the claims are about."""
+    return tuple(sorted({p for op in ops for p in memory.params(op)}))
+
+
+def prelude(kernel: Kernel, memory: Memory, ops: Iterable[Op]) -> Kernel:
+    """The kernel without what these updates do not need."""
+    kept, _ = residuals.keep(kernel, memory, ops)
+    for op in kept.body.walk():
+        if act.reads_elements(op) and (other := act.memory_use(kept).touches(op, memory.atomics)):
+            raise GradientUndefined(
+                f"no gradient: this reads an array to which the kernel adds atomically, at {other.loc}", loc=op.loc,
+                help="add to one array and read from another, or use two launches",
+            )  # fmt: skip
+    return kept
+
+
+def undone(kernel: Kernel, memory: Memory, activity: Activity) -> frozenset[int]:
+    """The memory whose updates must be undone in the opposite order."""
+    found = set()
+    for op in kernel.body.walk():
+        ordered = op.name in _ORDERED or any(v in activity.values for v in op.results)
+        if op.definition.effect == "atomic" and activity.touches(op) and ordered:
+            found |= {memory.groups[p] for p in memory.params(op)}
+    return frozenset(found)
