@@ -404,6 +404,24 @@ def test_gradients_of_eight_axes(name: str, axis: Any, device: str) -> None:
     gradcheck(tg.kernel(kernel), 1, [x], [out], device=device)
 
 
+@settings(max_examples=15)
+@given(cases())
+def test_gradients_of_any_reduction(case: dict[str, Any]) -> None:
+    function, shape = FOLDS[case["name"].removeprefix("arg")], case["shape"]
+    axis, keepdims = case["axis"], case["keepdims"]
+    out = np.zeros(reduced_shape(shape, axis, keepdims))
+    source, target = tg.array(dtype=D, ndim=len(shape)), tg.array(dtype=D, ndim=out.ndim)
+
+    def kernel(a: source, o: target) -> None:
+        tg.tile_store(o, function(tg.tile_load(a, shape=shape), axis=axis, keepdims=keepdims))
+
+    size = math.prod(shape)
+    x = (np.random.default_rng(case["seed"]).permutation(size).reshape(shape) + 1) / size + 0.5
+    x = x ** (4 / math.sqrt(size)) if case["name"] == "prod" else x
+    device = "cpu" if case["seed"] % 3 else "interpret"
+    gradcheck(tg.kernel(kernel), 1, [x], [out], device=device, block_dim=case["block_dim"], tolerance=1e-4)
+
+
 # --- absent lanes -----------------------------------------------------------------------------------------------------
 
 

@@ -422,6 +422,23 @@ def test_gradients_of_eight_axes(how: str, axis: int | None, device: str) -> Non
     gradcheck(tg.kernel(scans), 1, [x], [np.zeros(shape)], device=device)
 
 
+@settings(max_examples=15)
+@given(cases())
+def test_gradients_of_any_scan(case: dict[str, Any]) -> None:
+    operator, shape = OPS[case["how"]], case["shape"]
+    array, axis, reverse = tg.array(dtype=D, ndim=len(shape)), case["axis"], case["reverse"]
+    exclusive = case["exclusive"] and case["how"] in ("add", "mul")  # finite differences fail at infinities
+
+    def kernel(a: array, o: array) -> None:
+        t = tg.tile_load(a, shape=shape)
+        tg.tile_store(o, tg.tile_scan(operator, t, axis=axis, reverse=reverse, exclusive=exclusive))
+
+    size = math.prod(shape)
+    x = (np.random.default_rng(case["seed"]).permutation(size).reshape(shape) + 1) / size - 0.5
+    device = "cpu" if case["seed"] % 3 else "interpret"
+    gradcheck(tg.kernel(kernel), 1, [x], [np.zeros(shape)], device=device, block_dim=case["block_dim"], tolerance=1e-4)
+
+
 # --- lanes ------------------------------------------------------------------------------------------------------------
 
 

@@ -3,8 +3,8 @@
 A result keeps at least one axis: reducing everything gives shape (1,). Sums and products of bool and small integers
 widen to 32 bits; 16-bit floats are carried in float32 and rounded once; float32 is carried in float64. Sums of 16-bit
 floats and float64 go in chunks whose results are added up, so that the error hardly grows with the extent: whatever
-the device's order of additions, it stays within the rounding of the result and 100 roundings of the carrier (relative
-to the sum of magnitudes). NaN counts as missing in min and max unless `propagate_nan`.
+the device's order of additions, it stays within the rounding of the result and 2 * sqrt(n) + 64 roundings of the
+carrier (relative to the sum of magnitudes). NaN counts as missing in min and max unless `propagate_nan`.
 """
 
 from __future__ import annotations
