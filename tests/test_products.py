@@ -338,6 +338,18 @@ def test_accumulation_into_parts_and_other_ranks(device: str) -> None:
     assert v[3] == 1 + x[0, 1] @ x[1, 1]
 
 
+def test_a_broadcast_view_gets_every_addition(device: str) -> None:
+    def kernel(a: tg.array2d[float], o: tg.array2d[float]) -> None:
+        x, t = tg.tile_load(a, shape=(3, 3)), tg.tile_ones(shape=(1, 3), dtype=float)
+        rows = tg.tile_broadcast(t, shape=(3, 3))
+        rows += x @ x
+        tg.tile_store(o, t)
+
+    a, o = whole(np.random.default_rng(23), dt.float32, (3, 3)), np.zeros((1, 3), F32)
+    run(kernel, a, o, device=device)
+    np.testing.assert_array_equal(o[0], 1 + (a @ a).sum(0))
+
+
 def test_unsigned_differences_wrap(device: str) -> None:
     def kernel(a: tg.array2d[tg.uint8], o: tg.array2d[tg.uint8], p: tg.array2d[tg.int32]) -> None:
         x = tg.tile_load(a, shape=(2, 2))

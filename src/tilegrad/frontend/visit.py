@@ -420,7 +420,8 @@ class Tracer(Calls):
         if kind not in (ast.Add, ast.Sub) or not _is_product(value):
             return self.plain(self.expr(value))
         a, b = self.factors(node, self.expr(value.left), self.expr(value.right))
-        if not can_accumulate(a, b, target):
+        repeated = any(step.definition.name == "tile_broadcast" for step in first_leaf(target).path)
+        if repeated or not can_accumulate(a, b, target):
             return self.binary(value, ast.MatMult, a, b)
         texts = (self.text(value.left), self.text(value.right), self.text(node.target))
         self.call_op(node, REGISTRY["tile_matmul"], (a, b, target, 1.0 if kind is ast.Add else -1.0), {}, texts)
