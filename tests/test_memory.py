@@ -935,3 +935,42 @@ def test_gradients_of_updates_that_are_refused() -> None:
     for kernel in (of_the_old_value, squared, compared, mixed):
         with pytest.raises(tg.GradientUndefined, match="no gradient"):
             tg.vjp(kernel, 3, [np.ones(3)], [np.zeros(1), np.zeros(3)], tiled=False)(np.ones(1), np.ones(3))
+
+
+# --- composite elements ---------------------------------------------------------------------------------------------
+
+V1 = tg.array1d[tg.vec3d]
+
+
+@tg.kernel
+def vectors(a: V1, i: I1, y: V1, z: V1) -> None:
+    _, lane = tg.tid()
+    index = tg.tile_load(i, shape=4)
+    t = tg.tile_load_indexed(a, index, shape=4)
+    t[index - 1] += t * 2.0
+    t[index > 2] = a[0]
+    tg.tile_assign(t, t[::2], offset=1)
+    tg.tile_scatter_add(t, lane % 3, a[lane], lane != 2)
+    tg.tile_scatter_masked(t, 3, a[lane], lane < 2)
+    tg.tile_store_indexed(y, index, t)
+    tg.tile_atomic_add_indexed(z, index, tg.tile_slice_indexed(t, index))
+
+
+@both
+def test_vectors_are_gathered_and_scattered(device: str) -> None:
+    rng = np.random.default_rng(14)
+    a, i = rng.standard_normal((5, 3)), ints(2, 0, 3, 2)
+    y, z = (tg.array(np.zeros((5, 3)), dtype=tg.vec3d) for _ in range(2))
+    tg.launch_tiled(vectors, dim=1, inputs=[tg.array(a, dtype=tg.vec3d), i, y, z], device=device, block_dim=4)
+    t = a[i]
+    np.add.at(t, i - 1, t * 2.0)
+    t[i > 2] = a[0]
+    t[1:3] = t[::2].copy()
+    for lane in (0, 1, 3):
+        t[lane % 3] += a[lane]
+    t[3] = a[1]
+    want, total = np.zeros((5, 3)), np.zeros((5, 3))
+    want[i] = t
+    np.add.at(total, i, t[i])
+    np.testing.assert_allclose(y.numpy(), want)
+    np.testing.assert_allclose(z.numpy(), total)
