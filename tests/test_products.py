@@ -338,6 +338,35 @@ def test_accumulation_into_parts_and_other_ranks(device: str) -> None:
     assert v[3] == 1 + x[0, 1] @ x[1, 1]
 
 
+def test_a_tile_may_be_its_own_factor(device: str) -> None:
+    """The product is complete before the tile changes, also where factor and sum are views of one tile."""
+
+    def kernel(m: tg.array2d[float], x: tg.array1d[float], o: tg.array2d[float]) -> None:
+        s, v = tg.tile_load(m, shape=(4, 4)), tg.tile_load(x, shape=4)
+        v += s @ v
+        v += v @ s
+        t = tg.tile_reshape(v, (2, 2))
+        t += t @ t
+        t -= t.T @ t
+        tg.tile_store(o, t)
+        s[:2, :2] += s[2:, 2:] @ s[:2, :2]
+        s[:, :] += s.T @ s
+        tg.tile_store(m, s)
+
+    rng = np.random.default_rng(24)
+    m, x, o = whole(rng, dt.float32, (4, 4)), whole(rng, dt.float32, (4,)), np.zeros((2, 2), F32)
+    s, v = m.copy(), x + m @ x
+    v = v + v @ m
+    t = v.reshape(2, 2)
+    t = t + t @ t
+    t = t - t.T @ t
+    s[:2, :2] += s[2:, 2:] @ s[:2, :2]
+    s = s + s.T @ s
+    run(kernel, m, x, o, device=device)
+    np.testing.assert_array_equal(o, t)
+    np.testing.assert_array_equal(m, s)
+
+
 def test_a_broadcast_view_gets_every_addition(device: str) -> None:
     def kernel(a: tg.array2d[float], o: tg.array2d[float]) -> None:
         x, t = tg.tile_load(a, shape=(3, 3)), tg.tile_ones(shape=(1, 3), dtype=float)
