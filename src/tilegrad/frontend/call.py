@@ -734,6 +734,7 @@ class Calls(Indexing):
     def formatted(self, node: ast.AST, x: Any, spec: str) -> Text:
         """A value as a piece of a template."""
         x = self.plain(x)
+        self.refuse_stacks(node, x)
         if isinstance(x, Text):
             return x
         if isinstance(x, Composite):

@@ -19,7 +19,6 @@ from tilegrad.composite import first_leaf, kind_of
 from tilegrad.diagnostics import TypeMismatch
 from tilegrad.dtypes import DType
 from tilegrad.element_types import CompositeType, as_element_type
-from tilegrad.ir import builder as ir_builder
 from tilegrad.ir.types import TileType
 from tilegrad.ops.shapes import is_int, require_shape, require_storage
 
@@ -89,7 +88,10 @@ class TileStack(tuple[Any, ...]):
 
 
 class Declared:
-    """A kernel function whose name, subscripted or called outside of kernels, declares a parameter of a @func."""
+    """A kernel function whose name, subscripted or called by Python, declares a parameter of a @func.
+
+    The front end never calls it: in a kernel the name stands for `surface`.
+    """
 
     def __init__(self, surface: Callable[..., Any], declare: Callable[..., Any]) -> None:
         functools.update_wrapper(self, surface)
@@ -98,7 +100,7 @@ class Declared:
         self.__tilegrad_annotation__ = declare()
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        return (self.declare if ir_builder.current() is None else self.surface)(*args, **named)
+        return self.declare(*args, **named)
 
     def __getitem__(self, item: Any) -> Any:
         return self.declare(*item) if isinstance(item, tuple) else self.declare(item)
