@@ -343,6 +343,38 @@ def test_gradients_in_loops_and_branches(device: str, turns: int) -> None:
     gradcheck(through_loops, 1, [a, w, np.array([turns], I32)], [np.zeros(3)], device=device)
 
 
+def test_gradients_in_eight_dimensions(device: str) -> None:
+    @tg.kernel
+    def kernel(a: tg.array(dtype=D, ndim=8), o: tg.array(dtype=D, ndim=8)) -> None:
+        t = tg.tile_load(a, shape=(2, 3, 2, 2, 1, 2, 2, 3))
+        tg.tile_sort(t, axis=1)
+        tg.tile_sort(t, descending=True)
+        tg.tile_store(o, t * t)
+
+    x = np.random.default_rng(11).standard_normal((2, 3, 2, 2, 1, 2, 2, 3))
+    gradcheck(kernel, 1, [x], [np.zeros_like(x)], device=device)
+
+
+def test_the_same_bits_for_every_block_and_thread_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    @tg.kernel
+    def kernel(a: tg.array1d[float], o: tg.array1d[float]) -> None:
+        i = tg.tid()
+        t = tg.tile_load(a, shape=100, offset=i * 100)
+        v = tg.tile_arange(100) * t
+        tg.tile_sort(t, v)
+        tg.tile_store(o, t + v, offset=i * 100)
+
+    x = np.random.default_rng(12).standard_normal(800).astype(F32)
+    results = []
+    for block_dim in (1, 16, 256):
+        for threads in (1, 2):
+            monkeypatch.setattr(tg.config, "num_threads", threads)
+            o = np.zeros_like(x)
+            tg.launch_tiled(kernel, dim=8, inputs=[x, o], block_dim=block_dim)
+            results.append(o.tobytes())
+    assert len(set(results)) == 1
+
+
 def test_gradients_by_a_tape_for_many_blocks(device: str) -> None:
     @tg.kernel
     def kernel(a: tg.array2d[float], o: tg.array2d[float]) -> None:
