@@ -362,3 +362,90 @@ def test_n02_the_same_bits_for_every_thread_count():
     finally:
         tg.config.num_threads = threads
     assert len(found) == 1
+
+
+# --- long loops save checkpoints ----------------------------------------------------------------------------------
+
+
+@tg.kernel
+def long_for(x: tg.array1d[tg.float64], n: int, y: tg.array1d[tg.float64]):
+    t = tg.tile_load(x, shape=4)
+    for _ in range(2 * n, 0, -2):
+        t = tg.sin(t) * 1.01 + t * 0.1
+    tg.tile_store(y, t)
+
+
+@tg.kernel
+def long_while(x: tg.array1d[tg.float64], n: int, y: tg.array1d[tg.float64]):
+    t = tg.tile_load(x, shape=4)
+    while n > 0:
+        t = tg.sin(t) * 1.01 + t * 0.1
+        n -= 1
+    tg.tile_store(y, t)
+
+
+@tg.kernel
+def long_lanes(x: tg.array1d[tg.float64], n: int, y: tg.array1d[tg.float64]):
+    i = tg.tid()
+    t = x[i]
+    for _ in range(n + i):
+        t = tg.sin(t) * 1.01 + t * 0.1
+    y[i] = t
+
+
+def iterated(x, turns):
+    """The loops above in NumPy: values and derivatives."""
+    t, slope = x.copy(), np.ones(4)
+    for k in range(int(np.max(turns))):
+        on = k < turns
+        slope = np.where(on, slope * (np.cos(t) * 1.01 + 0.1), slope)
+        t = np.where(on, np.sin(t) * 1.01 + t * 0.1, t)
+    return t, slope
+
+
+@pytest.mark.parametrize("saved", [3, 256])
+@pytest.mark.parametrize("n", [0, 1, 3, 4, 7, 50])
+@pytest.mark.parametrize("kernel", [long_for, long_while, long_lanes], ids=lambda k: k.name)
+def test_loops_with_checkpoints(device, monkeypatch, kernel, n, saved):
+    monkeypatch.setattr(tg.config, "saved_turns", saved)
+    x, y = np.array([0.1, 0.2, 0.3, 0.4]), np.zeros(4)
+    lanes = kernel is long_lanes
+    pullback = tg.vjp(kernel, 4 if lanes else 1, [x, n], [y], tiled=not lanes, block_dim=4, device=device)
+    out, slope = iterated(x, n + np.arange(4) * lanes)
+    np.testing.assert_allclose(y, out, rtol=1e-12)
+    np.testing.assert_allclose(pullback(np.ones(4))[0], slope, rtol=1e-10)
+
+
+@pytest.mark.parametrize("kernel", [long_for, long_while], ids=lambda k: k.name)
+def test_a_hundred_thousand_turns(kernel):
+    x, y = np.array([0.1, 0.2, 0.3, 0.4]), np.zeros(4)
+    pullback = tg.vjp(kernel, 1, [x, 100_000], [y])
+    out, slope = iterated(x, np.full(4, 100_000))
+    np.testing.assert_allclose(y, out, rtol=1e-9)
+    np.testing.assert_allclose(pullback(np.ones(4))[0], slope, rtol=1e-6, atol=1e-300)
+
+
+@tg.kernel
+def nested_lanes(x: tg.array1d[tg.float64], s: tg.array1d[tg.float64], n: int, y: tg.array1d[tg.float64]):
+    i = tg.tid()
+    w = s[0]
+    total = x[i]
+    for c in range(n):
+        for k in range(c):
+            w = w * s[k]
+            total += x[i] * w
+            if x[i] > 0.7:
+                total = total * w
+    y[i] = total * w
+
+
+def test_a_number_of_the_block_in_nested_loops_of_lanes(device):
+    x, s, y = np.linspace(0, 1, 6), np.linspace(0.5, 1.5, 6), np.zeros(6)
+    tg.launch(nested_lanes, dim=6, inputs=[x, s, 4, y], device=device)
+    w, total = s[0], x.copy()
+    for c in range(4):
+        for k in range(c):
+            w = w * s[k]
+            total = total + x * w
+            total = np.where(x > 0.7, total * w, total)
+    np.testing.assert_allclose(y, total * w)

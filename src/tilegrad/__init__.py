@@ -42,6 +42,7 @@ from tilegrad.dtypes import (
 )
 from tilegrad.dtypes import bool_ as bool
 from tilegrad.element_types import NAMED as _NAMED_TYPES
+from tilegrad.functional import grad, jvp, vjp
 from tilegrad.kernel import (
     Kernel,
     array,
@@ -79,7 +80,6 @@ from tilegrad.runtime.arrays import (
     zeros_like,
 )
 from tilegrad.tape import Tape
-from tilegrad.functional import grad, vjp
 
 __version__ = "0.1.0"
 
@@ -97,8 +97,8 @@ __all__ = [
     "ShapeMismatch", "Tape", "TilegradError", "TypeMismatch", "array", "array1d", "array2d", "array3d", "array4d",
     "bfloat16", "block_dim", "bool", "cdiv", "clone", "config", "constant", "copy", "empty", "empty_like", "float16",
     "float32", "float64", "from_numpy", "full", "full_like", "func", "grad", "int16", "int32", "int64", "int8",
-    "kernel", "launch", "launch_tiled", "ones", "ones_like", "printf", "static", "struct", "synchronize", "tid", "tile_map",
-    "types", "uint16", "uint32", "uint64", "uint8", "vjp", "zeros", "zeros_like",
+    "jvp", "kernel", "launch", "launch_tiled", "ones", "ones_like", "printf", "static", "struct", "synchronize", "tid",
+    "tile_map", "types", "uint16", "uint32", "uint64", "uint8", "vjp", "zeros", "zeros_like",
 ]  # fmt: skip
 
 

@@ -36,6 +36,8 @@ class Config:
     block_dim: int
     #: verify the IR between passes (TILEGRAD_VERIFY)
     verify: bool
+    #: turns of a loop that a backward pass may save; longer loops save checkpoints (TILEGRAD_SAVED_TURNS)
+    saved_turns: int = 256
     #: fill what a kernel has not written yet with NaN, so that it shows (TILEGRAD_DEBUG)
     debug: bool = False
 
@@ -47,5 +49,6 @@ config = Config(
     device=os.environ.get("TILEGRAD_DEVICE", "cpu"),
     block_dim=int(os.environ.get("TILEGRAD_BLOCK_DIM", "256")),
     verify=_flag("TILEGRAD_VERIFY", False),
+    saved_turns=int(os.environ.get("TILEGRAD_SAVED_TURNS") or 256),
     debug=_flag("TILEGRAD_DEBUG", False),
 )

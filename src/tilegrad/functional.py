@@ -1,20 +1,25 @@
-"""Gradients of a single launch as a function: `vjp` and `grad`, without a tape in the user's hands.
+"""Derivatives of a single launch as a function: `vjp`, `grad` and `jvp`, without a tape in the user's hands.
 
-Does not differentiate: a `Tape` records the launch and runs its adjoints.
+Does not differentiate: a `Tape` records the launch and runs its adjoints, and `ad` makes tangent kernels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 
+from tilegrad import ad
+from tilegrad.config import config
 from tilegrad.diagnostics import LaunchError
-from tilegrad.kernel import Kernel, launch, launch_tiled
+from tilegrad.ir import core
+from tilegrad.kernel import Kernel, launch, launch_grid, launch_tiled
 from tilegrad.runtime.arrays import Array, foreign
 from tilegrad.tape import Tape
-from tilegrad.tape.memory import fields, is_float
+from tilegrad.tape.memory import Mirror, fields, is_float, require_host
+from tilegrad.tape.records import copy_recorded, launch_recorded
 
 Pullback = Callable[..., tuple[np.ndarray[Any, Any] | None, ...]]
 
@@ -63,8 +68,7 @@ def vjp(
         for x in wanted:
             if x is not None:
                 tape.watch(x)
-        given = [x if w is None else w for x, w in zip(inputs, wanted, strict=True)]
-        run(kernel, dim, given, results, block_dim=block_dim, device=device)
+        run(kernel, dim, inputs, outputs, block_dim=block_dim, device=device)
 
     def pullback(*cotangents: Any) -> tuple[np.ndarray[Any, Any] | None, ...]:
         if len(cotangents) != len(results):
@@ -107,6 +111,76 @@ def grad(
         )
     pullback = vjp(kernel, dim, inputs, [output], tiled=tiled, block_dim=block_dim, device=device)
     return pullback(np.ones_like(host))
+
+
+def jvp(
+    kernel: Kernel,
+    dim: int | Sequence[int],
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    tangents: Sequence[Any],
+    *,
+    tiled: bool = True,
+    block_dim: int | None = None,
+    device: str | None = None,
+) -> tuple[np.ndarray[Any, Any], ...]:
+    """Run a launch and, in the same pass, its derivative along a direction (forward mode).
+
+    Args:
+        kernel, dim, inputs, outputs, tiled, block_dim, device: as for `vjp`.
+        tangents: the direction: for each input an array of its shape, or None for zeros (and for numbers).
+
+    Returns: one array per output: the Jacobian times the direction. Outputs that the kernel also reads start from a
+        tangent of zero.
+    Raises: GradientUndefined if an operation has no derivative, and whatever a launch raises.
+    Gradient: recorded by active tapes like any launch, so that it can be differentiated in reverse.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> @tg.kernel
+        ... def square(x: tg.array1d[float], y: tg.array1d[float]):
+        ...     t = tg.tile_load(x, shape=3)
+        ...     tg.tile_store(y, t * t)
+        >>> x, y = np.array([1, 2, 3], np.float32), np.zeros(3, np.float32)
+        >>> (rate,) = tg.jvp(square, 1, [x], [y], [np.array([1, 0, 1], np.float32)])
+        >>> y.tolist(), rate.tolist()
+        ([1.0, 4.0, 9.0], [2.0, 0.0, 6.0])
+    """
+    if len(tangents) != len(inputs):
+        raise LaunchError(f"jvp: {len(inputs)} inputs need as many tangents, {len(tangents)} were given")
+    args, grid = [*inputs, *outputs], launch_grid(kernel, dim)
+    lanes = block_dim or config.block_dim
+    found, natives, _ = kernel.specialise(args, len(grid), lanes, tiled)
+    directions = [a if t is None else t for a, t in zip(args, [*tangents, *[None] * len(outputs)], strict=True)]
+    _, rates, _ = kernel.specialise(directions, len(grid), lanes, tiled)
+    given = [k < len(inputs) and tangents[k] is not None for k in found.owners]
+    forward = _tangent_kernel(found.ir_for(natives))
+    arrays = [a for a in natives if isinstance(a, np.ndarray) and is_float(a)]
+    mirror = Mirror(arrays)
+    for a, rate, known in zip(natives, rates, given, strict=True):
+        if known and isinstance(a, np.ndarray) and is_float(a):
+            if np.shape(rate) != a.shape:
+                raise LaunchError(f"jvp: an array of shape {a.shape} has a tangent of shape {np.shape(rate)}")
+            copy_recorded(mirror.view(a), rate)
+    passed = [natives[i] for i in found.passed]
+    twins = [mirror.view(a) for a, t in zip(passed, forward.tangent_params, strict=True) if t is not None]
+    launch_recorded(forward.kernel, [*passed, *twins], grid, device or config.device)
+    return tuple(_rate_of(mirror, y) for y in outputs)
+
+
+def _rate_of(mirror: Mirror, y: Any) -> np.ndarray[Any, Any]:
+    """A copy of the tangent of an output."""
+    host = require_host(y)
+    found = np.zeros(host.shape, host.dtype)
+    for mine, part in zip(fields(host), fields(found), strict=True):
+        if is_float(mine):
+            copy_recorded(part, mirror.view(mine))
+    return found
+
+
+@cache
+def _tangent_kernel(ir: core.Kernel) -> ad.Tangent:
+    return ad.push_forward(ir)
 
 
 def _viewed(x: Any) -> Array | None:

@@ -140,7 +140,7 @@ class Kernel(call.Kernel):
         self, *args: Any, dim: int | Sequence[int] = 1, tiled: bool = True, block_dim: int | None = None
     ) -> core.Kernel:
         """The Tile IR for these arguments, as `launch_tiled` (or `launch`, with tiled=False) would run it."""
-        grid = _grid(self, dim)
+        grid = launch_grid(self, dim)
         found, natives, _ = self.specialise(args, len(grid), block_dim or config.block_dim, tiled)
         return found.ir_for(natives)
 
@@ -419,7 +419,7 @@ def _run(
     record_tape: bool,
     tiled: bool,
 ) -> None:
-    grid = (dim,) if type(dim) is int and 0 <= dim < 2**31 and isinstance(kernel, Kernel) else _grid(kernel, dim)
+    grid = (dim,) if type(dim) is int and 0 <= dim < 2**31 and isinstance(kernel, Kernel) else launch_grid(kernel, dim)
     lanes = block_dim or config.block_dim
     if lanes < 1 or block_dim == 0:
         raise LaunchError(f"block_dim must be at least 1, it is {block_dim}")
@@ -436,7 +436,7 @@ def _run(
     compiler.execute(ir, passed, grid, chosen)
 
 
-def _grid(kernel: Any, dim: Any) -> tuple[int, ...]:
+def launch_grid(kernel: Any, dim: Any) -> tuple[int, ...]:
     """The launch dimensions as a tuple of 1 to 4 ints."""
     if not isinstance(kernel, Kernel):
         raise LaunchError(

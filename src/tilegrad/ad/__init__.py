@@ -1,5 +1,6 @@
-"""Reverse-mode differentiation: a forward Tile IR kernel in, its backward kernel out."""
+"""Differentiation: a Tile IR kernel in, its backward kernel (reverse mode) or its tangent kernel (forward mode) out."""
 
+from tilegrad.ad.forward import Tangent, push_forward
 from tilegrad.ad.reverse import Backward, differentiate
 
-__all__ = ["Backward", "differentiate"]
+__all__ = ["Backward", "Tangent", "differentiate", "push_forward"]

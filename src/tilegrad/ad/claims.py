@@ -12,13 +12,13 @@ blocks of their backward kernel are descending.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from tilegrad.ad import activity as act
 from tilegrad.ad import residuals
 from tilegrad.ad.activity import Activity, Memory
 from tilegrad.diagnostics import GradientUndefined
-from tilegrad.ir.core import Kernel, Op
+from tilegrad.ir.core import Block, Kernel, Op
 
 CLAIMED = ("array_atomic_min", "array_atomic_max")
 _ORDERED = ("array_atomic_exch", "array_exch_back")
@@ -71,8 +71,22 @@ def prelude(kernel: Kernel, memory: Memory, ops: Iterable[Op]) -> Kernel:
 def undone(kernel: Kernel, memory: Memory, activity: Activity) -> frozenset[int]:
     """The memory whose updates must be undone in the opposite order."""
     found = set()
-    for op in kernel.body.walk():
+    for op, apart in _with_loops(kernel.body, False):
         ordered = op.name in _ORDERED or any(v in activity.values for v in op.results)
         if op.definition.effect == "atomic" and activity.touches(op) and ordered:
             found |= {memory.groups[p] for p in memory.params(op)}
+            if apart:
+                raise GradientUndefined(
+                    f"no gradient: the order of this `{op.name}` depends on how often each lane runs a loop", loc=op.loc,
+                    help="give the loop the same number of turns in all lanes, with an `if` inside",
+                )  # fmt: skip
     return frozenset(found)
+
+
+def _with_loops(block: Block, apart: bool) -> Iterator[tuple[Op, bool]]:
+    """Every op, and whether it stands in a loop whose number of turns differs between lanes."""
+    for op in block.ops:
+        yield op, apart
+        inside = apart or (op.name in ("for", "while") and act.makes_lanes(op))
+        for region in op.regions:
+            yield from _with_loops(region, inside)

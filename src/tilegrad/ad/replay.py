@@ -55,6 +55,7 @@ class Frame:
     def __init__(self, lane: bool = False, first: bool = False) -> None:
         self.values: ChainMap[Value, Value] = ChainMap()
         self.grads: ChainMap[Value, Value] = ChainMap()
+        self.finals: ChainMap[Value, Value] = ChainMap()  # what is left in arrays of atomic minima and maxima
         self.sites: ChainMap[tuple[Block, str], list[Site]] = ChainMap()
         self.deferred: ChainMap[Value, Any] = ChainMap()  # see `lanes`
         self.lane = lane
@@ -65,6 +66,7 @@ class Frame:
         frame = Frame(self.lane or lane, self.first if first is None else first)
         frame.values = self.values.new_child()
         frame.grads = self.grads.new_child()
+        frame.finals = self.finals.new_child()
         frame.sites = self.sites.new_child()
         frame.deferred = self.deferred.new_child()
         return frame
@@ -82,21 +84,26 @@ class Frame:
 class Replay:
     """Emits forward code into `builder`; see the module docstring."""
 
-    def __init__(self, kernel: Kernel, memory: Memory, activity: Activity, builder: Builder) -> None:
+    def __init__(
+        self, kernel: Kernel, memory: Memory, activity: Activity, builder: Builder, claiming: Sequence[Op] = ()
+    ) -> None:
         self.kernel = kernel
         self.memory = memory
+        #: for each atomic minimum or maximum a forward value for whether it has given the element its final value
+        self.claims = {op: Value(ScalarType(dt.bool_, is_varying(op.result.type))) for op in claiming}
         self.activity = activity
         self.builder = builder
         self.pinned: set[Op] = set()
         self.turns: dict[Op, Value] = {}  # a forward value for the number of turns of each `while`
+        self.saving: dict[Op, Op] = {}  # the stacks that save the carried values of loops, and the loops
         self._find_pinned(kernel.body)
 
     def _find_pinned(self, block: Block) -> bool:
         before = len(self.pinned)
         for op in block.ops:
             inside = [self._find_pinned(region) for region in op.regions]
-            reads = act.reads_elements(op) and self.memory.touches(op, self.memory.writes)
-            if any(inside) or (reads and not self.memory.touches(op, self.memory.atomics)):
+            written = act.reads_elements(op) and self.memory.touches(op, self.memory.writes)
+            if any(inside) or op in self.claims or (written and not self.memory.touches(op, self.memory.atomics)):
                 self.pinned.add(op)
             if op.name == "while":
                 self.turns[op] = Value(ScalarType(dt.int32, act.makes_lanes(op)))
@@ -119,6 +126,10 @@ class Replay:
         elif op.definition.effect == "stack":
             raise GradientUndefined("a backward pass that saved values of a loop cannot be differentiated again")
         elif op.definition.effect == "atomic":
+            if op in self.claims:
+                array, *rest = op.operands
+                flag = REGISTRY["array_claim"](frame.finals[array], *frame.get(rest))
+                frame.bind([self.claims[op]], [control.as_type(flag, self.claims[op].type)])
             self._refuse(op, frame, f"the value that `{op.name}` returned", op.loc)
         elif act.reads_elements(op) and (other := self.memory.touches(op, self.memory.atomics)):
             self._refuse(op, frame, "an element of an array that other blocks add to", other.loc)
@@ -133,9 +144,11 @@ class Replay:
         operands = tuple(frame.get(op.operands))
         types = infer_types(op.definition, tuple(v.type for v in operands), op.attrs)
         frame.bind(op.results, self.builder.insert(op.definition, operands, op.attrs, types=types).results)
-        if any(isinstance(v.type, ArrayType) for v in op.results) and op.operands[0] in frame.grads:
-            mirrored = (frame.grads[op.operands[0]], *operands[1:])
-            frame.grads[op.result] = self.builder.insert(op.definition, mirrored, op.attrs, types=types).result
+        if any(isinstance(v.type, ArrayType) for v in op.results):
+            for mirror in (frame.grads, frame.finals):
+                if op.operands[0] in mirror:
+                    mirrored = (mirror[op.operands[0]], *operands[1:])
+                    mirror[op.result] = self.builder.insert(op.definition, mirrored, op.attrs, types=types).result
 
     def _refuse(self, op: Op, frame: Frame, what: str, other: Loc) -> None:
         attrs = {"what": what, "other": other}
@@ -205,7 +218,11 @@ class Replay:
                     loc=inner.loc,
                     help="load the values as a tile first, and pass it to the map",
                 )
-        return tuple(v for o in inside for v in o.results)
+        return tuple(v for o in inside for v in self._results(o))
+
+    def _results(self, op: Op) -> tuple[Value, ...]:
+        """What is known once the op has run."""
+        return (*op.results, self.claims[op]) if op in self.claims else op.results
 
     # --- saving ---
 
@@ -214,6 +231,8 @@ class Replay:
         lane = lane or act.makes_lanes(op)
         if op.name in ("for", "while"):
             self._open(act.body(op), "entry", [(v, v.type) for v in act.carried(op)], frame, lane)
+            stacks = [site.stack.op for site in frame.sites[act.body(op), "entry"]]
+            self.saving.update({stack: op for stack in stacks if stack is not None})
         if op in self.pinned and op.name != "map":
             for block in op.regions[1:] if op.name == "while" else op.regions:
                 self._open_pinned(block, frame, lane)
@@ -227,7 +246,7 @@ class Replay:
 
     def _saved_results(self, op: Op) -> list[tuple[Value, Type]]:
         """What a pinned op inside a region leaves behind: its results and whatever its own reversal asks for."""
-        values = (*op.results, self.turns[op]) if op.name == "while" else op.results
+        values = (*op.results, self.turns[op]) if op.name == "while" else self._results(op)
         items = [(v, v.type) for v in values]
         if op.name == "map":
             shape = shape_of(op.operands[0].type)

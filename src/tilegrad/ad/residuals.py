@@ -9,6 +9,7 @@ Does not fold constants or merge equal ops: `passes` do.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -23,17 +24,23 @@ T = TypeVar("T")
 EFFECTS = ("write", "atomic")
 
 
-def prune(kernel: Kernel, forward_params: int) -> Kernel:
-    """The same kernel without what only its forward part would need. Parameters stay."""
+def prune(kernel: Kernel, forward_params: int) -> tuple[Kernel, set[Op]]:
+    """The same kernel without what only its forward part would need, and the ops that it kept. Parameters stay."""
     memory = act.memory_use(kernel)
+    roots = [op for op in kernel.body.walk()
+             if op.definition.effect in EFFECTS and all(p >= forward_params for p in memory.params(op))]  # fmt: skip
+    return keep(kernel, memory, roots)
+
+
+def keep(kernel: Kernel, memory: Memory, roots: Iterable[Op]) -> tuple[Kernel, set[Op]]:
+    """The same kernel without what its `roots` do not need, and the ops that it kept. Parameters stay."""
     live = _Live(kernel, memory)
-    for op in kernel.body.walk():
-        if op.definition.effect in EFFECTS and all(p >= forward_params for p in memory.params(op)):
-            live.keep(op)
+    for op in roots:
+        live.keep(op)
     live.finish()
     args = tuple(Value(p.type, p.name, index=i) for i, p in enumerate(kernel.params))
     body = _Rebuild(live, dict(zip(kernel.params, args, strict=True))).block(kernel.body, args, ())
-    return Kernel(kernel.name, body, kernel.block_dim, kernel.grid_ndim, kernel.tiled, kernel.loc, kernel.overlaps)
+    return dataclasses.replace(kernel, body=body), live.kept
 
 
 class _Live:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilegrad.ad import activity as act
-from tilegrad.ad import lanes, residuals
+from tilegrad.ad import checkpoints, claims, lanes, residuals
 from tilegrad.ad.activity import Activity
 from tilegrad.ad.cotangents import Cotangents, zero
 from tilegrad.ad.regions import RegionReversal
@@ -33,80 +33,122 @@ class Backward:
 
     Its parameters are the forward ones followed by the gradient arrays: `grad_params[i]` is the position of the
     gradient of parameter i, or None. For parameter i, `needs_values[i]` tells that its contents before the forward
-    launch are read, and `shadow_params[i]` that the kernel also writes there: pass a private copy.
+    launch are read, and `shadow_params[i]` that the kernel also writes there: pass a private copy. The last arrays are
+    for the parameters `finals`: their contents after `prelude`, with NaN where it has changed nothing (see `claims`).
     """
 
     kernel: Kernel
     grad_params: tuple[int | None, ...]
     shadow_params: tuple[bool, ...]
     needs_values: tuple[bool, ...]
+    prelude: Kernel | None = None
+    finals: tuple[int, ...] = ()
 
 
-def differentiate(kernel: Kernel, wrt: Sequence[bool]) -> Backward:
+def differentiate(kernel: Kernel, wrt: Sequence[bool], saved_turns: int = 256) -> Backward:
     """The backward kernel of `kernel`.
 
     Args:
         kernel: any kernel whose active path consists of ops with adjoints.
         wrt: for each parameter, whether it has a gradient array. Only arrays of floats can have one.
+        saved_turns: how many turns a loop may have before it saves checkpoints instead of every turn.
 
     Raises:
         GradientUndefined: the gradient cannot be given exactly; names the line that prevents it.
     """
     wrt = tuple(w and isinstance(p.type, ArrayType) and p.type.dtype.is_float
                 for w, p in zip(wrt, kernel.params, strict=True))  # fmt: skip
+    draft, saving = _draft(kernel, wrt)
+    pruned, kept = residuals.prune(draft, len(kernel.params))
+    long = {loop for stack, loop in saving.items() if stack in kept and checkpoints.is_long(loop, saved_turns)}
+    if long:
+        draft, _ = _draft(checkpoints.split(kernel, long, saved_turns), wrt)
+        pruned, _ = residuals.prune(draft, len(kernel.params))
+    return _finish(pruned, kernel, wrt)
+
+
+def _draft(kernel: Kernel, wrt: Sequence[bool]) -> tuple[Kernel, dict[Op, Op]]:
+    """The backward kernel with all that might be needed; and its stacks of carried values, with their loops."""
     memory = act.memory_use(kernel)
     activity = act.analyse(kernel, memory, wrt)
-    grad_types = [p.type for p, w in zip(kernel.params, wrt, strict=True) if w]
-    body = Block(tuple(Value(t, f"{n}", index=i) for i, (t, n) in enumerate(_params(kernel, wrt, grad_types))))
+    claiming, undone = claims.claiming(kernel, memory, activity), claims.undone(kernel, memory, activity)
+    if claiming and undone:
+        raise GradientUndefined(
+            "no gradient: the kernel takes atomic minima or maxima, and also needs the order of other updates",
+            loc=claiming[0].loc, help="use two launches",
+        )  # fmt: skip
+    finals = claims.finals(memory, claiming)
+    body = Block(tuple(Value(t, f"{n}", index=i) for i, (t, n) in enumerate(_params(kernel, wrt, finals))))
     builder = Builder(body, kernel.loc)
+    replay = Replay(kernel, memory, activity, builder, claiming)
     with builder.active():
-        _Reversal(kernel, Replay(kernel, memory, activity, builder), activity, builder).run(wrt)
+        _Reversal(kernel, replay, activity, builder, undone).run(wrt, finals)
         control.finish(builder, ())
     name = f"{kernel.name}_backward"
-    overlaps = _overlaps(kernel.overlaps, wrt)
-    draft = Kernel(name, body, kernel.block_dim, kernel.grid_ndim, kernel.tiled, kernel.loc, overlaps)
-    return _finish(residuals.prune(draft, len(kernel.params)), wrt)
+    overlaps = _overlaps(kernel.overlaps, wrt, len(finals))
+    descending = bool(undone) and not kernel.descending
+    draft = Kernel(name, body, kernel.block_dim, kernel.grid_ndim, kernel.tiled, kernel.loc, overlaps, descending)
+    return draft, replay.saving
 
 
-def _overlaps(forward: tuple[int, ...], wrt: Sequence[bool]) -> tuple[int, ...]:
-    """Gradient arrays share memory where their arrays do, and never with those."""
-    apart = max(forward, default=0) + 1
-    return forward and (*forward, *(apart + g for g, w in zip(forward, wrt, strict=True) if w))
+def _overlaps(forward: tuple[int, ...], wrt: Sequence[bool], finals: int) -> tuple[int, ...]:
+    """Gradient arrays share memory where their arrays do, and never with those; final contents with nothing."""
+    if not forward:
+        return ()
+    apart = max(forward) + 1
+    grads = tuple(apart + g for g, w in zip(forward, wrt, strict=True) if w)
+    return (*forward, *grads, *(2 * apart + k for k in range(finals)))
 
 
-def _params(kernel: Kernel, wrt: Sequence[bool], grad_types: Sequence[Any]) -> list[tuple[Any, str]]:
+def _params(kernel: Kernel, wrt: Sequence[bool], finals: Sequence[int]) -> list[tuple[Any, str]]:
     forward = [(p.type, p.name) for p in kernel.params]
     grads = [(p.type, f"{p.name}_grad" if p.name else "") for p, w in zip(kernel.params, wrt, strict=True) if w]
-    return forward + grads
+    last = [kernel.params[i] for i in finals]
+    return forward + grads + [(p.type, f"{p.name}_final" if p.name else "") for p in last]
 
 
-def _finish(kernel: Kernel, wrt: Sequence[bool]) -> Backward:
+def _finish(kernel: Kernel, forward: Kernel, wrt: Sequence[bool]) -> Backward:
     positions = iter(range(len(wrt), len(kernel.params)))
     uses = act.memory_use(kernel)
     groups = [g if isinstance(p.type, ArrayType) else None
               for p, g in zip(kernel.params, uses.groups, strict=True)][: len(wrt)]  # fmt: skip
+    reads = set(uses.reads)
+    memory = act.memory_use(forward)
+    claiming = claims.claiming(forward, memory, act.analyse(forward, memory, wrt))
+    prelude = claims.prelude(forward, memory, claiming) if claiming else None
+    if prelude is not None:
+        first = act.memory_use(prelude)
+        reads |= {g for p, g in enumerate(uses.groups[: len(wrt)])
+                  if any(first.groups[p] in table for table in (first.reads, first.writes, first.atomics))}  # fmt: skip
     return Backward(
         kernel,
         tuple(next(positions) if w else None for w in wrt),
         tuple(g in uses.writes for g in groups),
-        tuple(g in uses.reads for g in groups),
+        tuple(g in reads for g in groups),
+        prelude,
+        claims.finals(memory, claiming),
     )
 
 
 class _Reversal(RegionReversal):
-    def __init__(self, kernel: Kernel, replay: Replay, activity: Activity, builder: Builder) -> None:
+    def __init__(
+        self, kernel: Kernel, replay: Replay, activity: Activity, builder: Builder, undone: frozenset[int]
+    ) -> None:
         self.kernel = kernel
         self.block_dim = kernel.block_dim
         self.replay = replay
         self.activity = activity
         self.builder = builder
+        #: memory whose updates are undone one after another, in the opposite order
+        self.undone = undone
 
-    def run(self, wrt: Sequence[bool]) -> None:
+    def run(self, wrt: Sequence[bool], finals: Sequence[int]) -> None:
         frame = Frame(first=True)
         params, made = self.kernel.params, self.builder.block.args
         frame.bind(params, made[: len(params)])
         wanted = [p for p, w in zip(params, wrt, strict=True) if w]
-        frame.grads.update(zip(wanted, made[len(params) :], strict=True))
+        frame.grads.update(zip(wanted, made[len(params) :], strict=False))
+        frame.finals.update(zip([params[i] for i in finals], made[len(params) + len(wanted) :], strict=True))
         self.replay.block(self.kernel.body, frame, sweep=True)
         self.reverse(self.kernel.body, frame, Cotangents(self.activity.values, False, self.block_dim))
 
@@ -134,36 +176,31 @@ class _Reversal(RegionReversal):
         """Call the adjoint rule of `op`: a cotangent, or None, for each operand."""
         rule = op.definition.adjoint
         assert rule is not None
-        whole = len(given) > 1 or op.definition.effect == "write"
+        whole = len(given) > 1 or op.definition.effect == "write" or self._is_undone(op)
         full = [zero(v.type) if ct is None and whole and act.is_float(v.type) else ct
                 for v, ct in zip(op.results, given, strict=True)]  # fmt: skip
         keywords = dict(op.attrs)
         if any(isinstance(v.type, ArrayType) for v in op.operands):
             keywords["grads"] = tuple(frame.grads.get(v) for v in op.operands)
         operands = frame.get(op.operands)
+        results = [self.replay.claims[op]] if op in self.replay.claims else op.results
         try:
-            shares = rule(_single(full), _single(frame.get(op.results)), *operands, **keywords)
+            shares = rule(_single(full), _single(frame.get(results)), *operands, **keywords)
         except TilegradError as error:
             raise error.at(op.loc) from None
         listed = shares if isinstance(shares, tuple) else (shares,)
         return [s if isinstance(s, Value) else None for s in listed]
 
     def _require_adjoint(self, op: Op) -> None:
-        if (
-            self.activity.touches(op)
-            and op.definition.effect == "atomic"
-            and any(v in self.activity.values for v in op.results)
-        ):
-            raise GradientUndefined(
-                f"no gradient: a result depends on the value that `{op.name}` found in the array, to which other "
-                "blocks add too",
-                loc=op.loc, help="add to one array and read from another",
-            )  # fmt: skip
         if self.activity.touches(op) and act.reads_elements(op):
             self._require_quiet(op)
         if op.definition.adjoint is None:
             reason = op.definition.no_gradient or "it has no adjoint"
             raise GradientUndefined(f"no gradient through `{op.name}`: {reason}", loc=op.loc)
+
+    def _is_undone(self, op: Op) -> bool:
+        touched = {self.replay.memory.groups[p] for p in self.replay.memory.params(op)}
+        return op.definition.effect == "atomic" and bool(touched & self.undone)
 
     def _require_quiet(self, op: Op) -> None:
         other = self.replay.memory.touches(op, self.replay.memory.atomics)

@@ -140,19 +140,39 @@ class Launch:
         for i, held in self.held.items():
             values[i] = held.contents()
         self._make_shadows(self.backward, values)
+        finals = self._finals(self.backward, values)
         grads = [cts.view(require_host(x)) for x, g in zip(self.args, self.backward.grad_params, strict=True)
                  if g is not None]  # fmt: skip
-        launch_recorded(self.backward.kernel, [*values, *grads], self.grid, self.device)
+        launch_recorded(self.backward.kernel, [*values, *grads, *finals], self.grid, self.device)
 
     def _make_shadows(self, backward: ad.Backward, values: list[Any]) -> None:
-        """Replace the arrays that the backward kernel writes by private copies, laid out as the originals were."""
-        shadows = [i for i, s in enumerate(backward.shadow_params) if s]
+        """Replace the arrays that the backward kernel writes by private copies."""
+        self._make_private([i for i, s in enumerate(backward.shadow_params) if s], values)
+
+    def _finals(self, backward: ad.Backward, values: Sequence[Any]) -> list[Host]:
+        """What the prelude leaves in some arrays, with NaN where it has changed nothing."""
+        if backward.prelude is None:
+            return []
+        args = list(values)
+        self._make_private(written_params(backward.prelude), args)
+        launch_recorded(backward.prelude, args, self.grid, self.device)
+        return [final_contents(require_host(values[i]), require_host(args[i])) for i in backward.finals]
+
+    def _make_private(self, shadows: Sequence[int], values: list[Any]) -> None:
+        """Replace arrays by private copies, laid out as the originals were."""
         originals = {i: require_host(self.args[i]) for i in shadows}
         private = Mirror(originals.values())
         for i in shadows:
             view = private.view(originals[i])
             copy_recorded(view, values[i])
             values[i] = view
+
+
+def final_contents(before: Host, after: Host) -> Host:
+    """The contents of an array after atomic minima or maxima, with NaN where they have changed nothing."""
+    result = np.array(after)
+    result[np.equal(before, after)] = np.nan
+    return result
 
 
 @dataclass
@@ -337,10 +357,10 @@ def written_params(kernel: Kernel) -> tuple[int, ...]:
 
 
 @cache
-def differentiate(kernel: Kernel, wrt: tuple[bool, ...]) -> ad.Backward | GradientUndefined:
+def differentiate(kernel: Kernel, wrt: tuple[bool, ...], saved_turns: int) -> ad.Backward | GradientUndefined:
     """The backward kernel, or why there is none."""
     try:
-        return ad.differentiate(kernel, wrt)
+        return ad.differentiate(kernel, wrt, saved_turns)
     except GradientUndefined as error:
         return error
 

@@ -26,6 +26,7 @@ from typing import Any, Self
 import numpy as np
 
 from tilegrad import ad
+from tilegrad.config import config
 from tilegrad.diagnostics import GradientUndefined, LaunchError
 from tilegrad.runtime.arrays import Array
 from tilegrad.tape.memory import Host, Mirror, Span, fields, fingerprint, host, is_float, overlap, require_host, span
@@ -116,7 +117,7 @@ class Tape:
         kernel, outputs = launch.kernel, written_params(launch.kernel)
         wrt = tuple(d or (i in outputs and is_float(require_host(x)))
                     for i, (d, x) in enumerate(zip(inputs, launch.args, strict=True)))  # fmt: skip
-        launch.backward = refuse(kernel) if refused else differentiate(kernel, wrt)
+        launch.backward = refuse(kernel) if refused else differentiate(kernel, wrt, config.saved_turns)
         if isinstance(launch.backward, ad.Backward):
             needed = [i for i, n in enumerate(launch.backward.needs_values) if n]
             launch.held = {i: self._hold(require_host(launch.args[i])) for i in needed}
