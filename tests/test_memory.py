@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tilegrad as tg
+from programs import build
 from tilegrad import dtypes as dt
 from tilegrad.testing import check_kernel_gradient, gradcheck
 
@@ -932,7 +933,13 @@ def test_gradients_of_updates_that_are_refused() -> None:
         tg.atomic_max(s, 0, x[k])
         tg.atomic_add(s, 0, x[k])
 
-    for kernel in (of_the_old_value, squared, compared, mixed):
+    @tg.kernel
+    def uneven(x: F1, s: F1, y: F1) -> None:
+        k = tg.tid()
+        for _ in range(k):
+            y[k] = tg.atomic_add(s, 0, x[k])
+
+    for kernel in (of_the_old_value, squared, compared, mixed, uneven):
         with pytest.raises(tg.GradientUndefined, match="no gradient"):
             tg.vjp(kernel, 3, [np.ones(3)], [np.zeros(1), np.zeros(3)], tiled=False)(np.ones(1), np.ones(3))
 
@@ -974,3 +981,77 @@ def test_vectors_are_gathered_and_scattered(device: str) -> None:
     np.add.at(total, i, t[i])
     np.testing.assert_allclose(y.numpy(), want)
     np.testing.assert_allclose(z.numpy(), total)
+
+
+# --- random programs ------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def subscripts(draw: Any) -> tuple[tuple[int, ...], str, Any, Host]:
+    """A shape, a subscript as text and as NumPy takes it, and its index tile."""
+    shape = tuple(draw(st.lists(st.integers(1, 5), min_size=1, max_size=4)))
+    d = draw(st.sampled_from(dt.INTEGERS))
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    picked = draw(st.sets(st.integers(0, len(shape) - 1), min_size=1, max_size=2))
+    low = min(shape[k] for k in picked)
+    index = rng.integers(0 if d.kind == "u" else -low, low, draw(st.sampled_from([(4,), (9,), (2, 3)]))).astype(d.np)
+    texts, items = [], []
+    for k, n in enumerate(shape):
+        if k in picked:
+            texts, items = [*texts, "i"], [*items, index]
+            continue
+        first, step = draw(st.integers(0, n - 1)), draw(st.sampled_from((1, 2, -1)))
+        choice = draw(st.sampled_from(("whole", "slice", "int")))
+        texts.append({"whole": ":", "slice": f"{first}::{step}", "int": f"{first - n}"}[choice])
+        items.append({"whole": slice(None), "slice": slice(first, None, step), "int": first - n}[choice])
+    return shape, ", ".join(texts), tuple(items), index
+
+
+PROGRAM = """
+def kernel(x, ix, v, o, p, q):
+    t = tg.tile_load(x, shape=SHAPE)
+    i = tg.tile_load(ix, shape=INDEX)
+    w = tg.tile_load(v, shape=PART)
+    tg.tile_store(o, t[{0}])
+    t[{0}] = w
+    tg.tile_store(p, t)
+    t[{0}] += w
+    t[{0}] -= t[{0}]
+    tg.tile_store(q, t)
+"""
+
+
+@both
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    subscripts(),
+    st.sampled_from((dt.int8, dt.uint32, dt.int64, dt.float16, dt.bfloat16, dt.float32, dt.float64)),
+    st.sampled_from((1, 7)),
+)
+def test_random_subscripts(device: str, subscript: Any, d: tg.DType, block_dim: int) -> None:
+    shape, text, items, index = subscript
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 20, shape).astype(d.np)
+    part = x[items]
+    if part.ndim > 8:
+        return
+    v = rng.integers(0, 20, part.shape).astype(d.np)
+    kernel = build(PROGRAM.format(text), SHAPE=shape, INDEX=index.shape, PART=part.shape)
+    outs = [np.zeros_like(part), np.zeros_like(x), np.zeros_like(x)]
+    tg.launch_tiled(kernel, dim=1, inputs=[x, index, v, *outs], device=device, block_dim=block_dim)
+    t = x.copy()
+    t[items] = v
+    assigned = t.copy()
+    with np.errstate(all="ignore"):
+        accumulate(t, items, v)
+        accumulate(t, items, -t[items])
+    for got, want in zip(outs, (part, assigned, t), strict=True):
+        np.testing.assert_array_equal(plain(got), plain(want))
+
+
+def accumulate(t: Host, items: Any, v: Host) -> None:
+    """`np.add.at`, also for bfloat16."""
+    places = np.arange(t.size).reshape(t.shape)[items]
+    flat = t.reshape(-1)
+    for place, x in zip(places.ravel(), v.ravel(), strict=True):
+        flat[place] += x

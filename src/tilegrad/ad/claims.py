@@ -77,7 +77,8 @@ def undone(kernel: Kernel, memory: Memory, activity: Activity) -> frozenset[int]
             found |= {memory.groups[p] for p in memory.params(op)}
             if apart:
                 raise GradientUndefined(
-                    f"no gradient: the order of this `{op.name}` depends on how often each lane runs a loop", loc=op.loc,
+                    f"no gradient: the order of this `{op.name}` depends on how often each lane runs a loop",
+                    loc=op.loc,
                     help="give the loop the same number of turns in all lanes, with an `if` inside",
                 )  # fmt: skip
     return frozenset(found)
