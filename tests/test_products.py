@@ -281,6 +281,14 @@ def test_i08_a_large_case() -> None:
     np.testing.assert_array_equal(o, x @ y)
 
 
+@pytest.mark.parametrize(("d", "n"), [(dt.float32, 300), (dt.float64, 137), (dt.int8, 1100)], ids=str)
+def test_columns_of_large_matrices_are_packed(d: dt.DType, n: int) -> None:
+    rng = np.random.default_rng(25)
+    x, y = whole(rng, d, (130, 509)), whole(rng, d, (509, n))
+    expected = (x.astype(F64) @ y).astype(np.int64).astype(d.np)
+    np.testing.assert_array_equal(apply(times, (130, n), d, x, y, device="cpu"), expected)
+
+
 def test_c73_at_is_the_matrix_product(device: str) -> None:
     """A peer's `a @ b` is the elementwise product: 1 4 9 16."""
     x = np.array([[1, 2], [3, 4]], F32)

@@ -24,6 +24,9 @@ SHORTEST_DOT = 8
 #: Rows that a product with a single column works on at once.
 DOT_ROWS = 8
 
+#: From this many bytes on, the columns of b in hand are copied side by side: far apart they evict each other.
+PACKED_BYTES = 1 << 19
+
 #: Multiplications that the inner loop holds at most, over its unrolled steps of k.
 UNROLLED = 64
 
@@ -161,6 +164,9 @@ class _Product:
         self.lanes = max(1, min(e.target.vector_bytes // self.dtype.size, 1 << (self.n - 1).bit_length()))
         self.vectors = -(-self.n // self.lanes)
         self.blocking = choose_blocking(self.m, self.vectors, e.target.registers)
+        #: the columns in hand, packed, and the distance from one row of b to the next
+        self.packed: Buffer | None = None
+        self.b_step = self.n
 
     def emit(self) -> None:
         outer, self.e.width = self.e.width, self.lanes
@@ -186,9 +192,28 @@ class _Product:
 
     def _rows(self, j: Reg, count: int, first: int | None) -> None:
         """All rows of one group of columns: panels of `rows`, then panels one row shorter, so that all are used up."""
+        self._pack(j, count)
         (rows, panels), (fewer, short) = _deal(self.m, self.blocking.rows)
         self._panels(0, rows, panels, j, count, first)
         self._panels(panels * rows, fewer, short, j, count, first)
+
+    def _pack(self, j: Reg, count: int) -> None:
+        """Copy the columns in hand, if b is large and they are read by many panels."""
+        e, dtype = self.e, self.dtype
+        if self.k * self.n * dtype.size < PACKED_BYTES or self.m < 4 * self.blocking.rows:
+            return
+        packed = self.packed = e.scratch(dtype, (self.k, count * self.lanes))
+        self.b_step = count * self.lanes
+
+        def row(p: Reg) -> Sequence[Reg]:
+            source = e.element_offset(self.b.ptr, dtype, e.add(e.mul(p, e.const(self.n, dt.int64)), j), 0)
+            target = e.element_offset(packed.ptr, dtype, e.mul(p, e.const(self.b_step, dt.int64)), 0)
+            for v in range(count):
+                x = e.load_vector(e.element_offset(source, dtype, None, v * self.lanes), dtype, None, None)
+                e.store_vector(e.element_offset(target, dtype, None, v * self.lanes), x, None)
+            return []
+
+        e.loop(0, self.k, 1, [], row)
 
     def _panels(self, top: int, rows: int, panels: int, j: Reg, count: int, first: int | None) -> None:
         if panels == 0 or rows == 0:
@@ -207,7 +232,7 @@ class _Product:
         e, size = self.e, self.dtype
         out = e.element_offset(self.out.ptr, size, e.add(e.mul(i, e.const(self.n, dt.int64)), j), 0)
         a = e.element_offset(self.a.ptr, size, e.mul(i, e.const(self.k, dt.int64)), 0)
-        b = e.element_offset(self.b.ptr, size, j, 0)
+        b = self.packed.ptr if self.packed else e.element_offset(self.b.ptr, size, j, 0)
         accs = self._start(i, j, rows, count)
 
         def turn(p: Reg, *regs: Reg) -> Sequence[Reg]:
@@ -239,9 +264,10 @@ class _Product:
     def _steps(self, a: str, b: str, p: Reg, rows: int, count: int, accs: list[Reg], steps: int) -> list[Reg]:
         e = self.e
         ap = e.element_offset(a, self.dtype, p, 0)
-        bp = e.element_offset(b, self.dtype, e.mul(p, e.const(self.n, dt.int64)), 0)
+        bp = e.element_offset(b, self.dtype, e.mul(p, e.const(self.b_step, dt.int64)), 0)
         for u in range(steps):
-            bs = [self._load(e.element_offset(bp, self.dtype, None, u * self.n + v * self.lanes)) for v in range(count)]
+            row = u * self.b_step
+            bs = [self._load(e.element_offset(bp, self.dtype, None, row + v * self.lanes)) for v in range(count)]
             for r in range(rows):
                 x = e.load_scalar(e.element_offset(ap, self.dtype, None, r * self.k + u), self.dtype, None, None)
                 for v in range(count):
