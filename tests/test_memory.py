@@ -1055,3 +1055,58 @@ def accumulate(t: Host, items: Any, v: Host) -> None:
     flat = t.reshape(-1)
     for place, x in zip(places.ravel(), v.ravel(), strict=True):
         flat[place] += x
+
+
+@tg.kernel
+def doubled_rows(x: F2, i: I1, y: F2) -> None:
+    tg.tile_store_indexed(y, tg.tile_load(i, shape=4), tg.tile_load(x, shape=(4, 3)) * 2.0)
+
+
+@tg.kernel
+def tripled(x: F2, i: I1, y: F2) -> None:
+    tg.tile_store(y, tg.tile_load(x, shape=(4, 3)) * 3.0)
+
+
+@both
+def test_the_last_of_two_launches_has_the_gradient(device: str) -> None:
+    """G16, C9. (Peer: the first writer was credited too.)"""
+    i = ints(3, 1, 0, 2)
+    for first, second, scale in ((doubled_rows, tripled, 3.0), (tripled, doubled_rows, 2.0)):
+        a, b, y = (tg.array(np.ones((4, 3)), requires_grad=True) for _ in range(3))
+        with tg.Tape() as tape:
+            tg.launch_tiled(first, dim=1, inputs=[a, i, y], device=device)
+            tg.launch_tiled(second, dim=1, inputs=[b, i, y], device=device)
+        tape.backward(grads={y: tg.array(np.ones((4, 3)))})
+        assert not np.asarray(a.grad).any() and (np.asarray(b.grad) == scale).all()
+
+
+FILLS = [
+    (dt.bool_, True), (dt.int8, -1), (dt.uint64, 2**64 - 1), (dt.float16, float("nan")), (dt.float32, -float("inf")),
+    (dt.float32, 1e300), (dt.bfloat16, 3), (dt.int32, True), (dt.float64, 0.1),
+]  # fmt: skip
+
+
+@both
+@pytest.mark.parametrize(("d", "fill"), FILLS, ids=str)
+def test_fills(device: str, d: tg.DType, fill: Any) -> None:
+    @tg.kernel
+    def kernel(a: Any, i: I1, y: Any, z: Any) -> None:
+        tg.tile_store(y, tg.tile_load(a, shape=4, offset=-1, fill=fill))
+        tg.tile_store(z, tg.tile_load_indexed(a, tg.tile_load(i, shape=4), shape=4, fill=fill))
+
+    a, y, z = np.ones(2, d.np), np.zeros(4, d.np), np.zeros(4, d.np)
+    tg.launch_tiled(kernel, dim=1, inputs=[a, ints(-1, 0, 1, 2), y, z], device=device)
+    with np.errstate(over="ignore"):
+        want = np.array([fill, 1, 1, fill]).astype(d.np) if d.is_float else np.array([fill, 1, 1, fill], d.np)
+    np.testing.assert_array_equal(plain(y), plain(want))
+    np.testing.assert_array_equal(plain(z), plain(want))
+
+
+@pytest.mark.parametrize(("d", "fill"), [(dt.int8, 300), (dt.uint8, -1), (dt.int32, 1.5)], ids=str)
+def test_a_fill_that_is_no_element(d: tg.DType, fill: Any) -> None:
+    @tg.kernel
+    def kernel(a: Any) -> None:
+        tg.tile_load(a, shape=4, fill=fill)
+
+    with pytest.raises(tg.TypeMismatch, match=f"fill {fill} is not a value of {d}"):
+        tg.launch_tiled(kernel, dim=1, inputs=[np.ones(2, d.np)])

@@ -25,6 +25,7 @@ from tilegrad.op import (
     adjoint,
     constant,
     describe,
+    exact,
     infer,
     lower,
     op,
@@ -166,11 +167,16 @@ def fill_value(what: str, fill: Any, t: ArrayType) -> bool | int | float:
     attrs = getattr(getattr(known, "op", None), "attrs", None)
     value = attrs["value"] if attrs and "value" in attrs and "dtype" in attrs else fill
     if not isinstance(value, (bool, int, float, np.generic)):
-        raise TypeMismatch(f"{what}: fill must be a compile-time number")
+        raise TypeMismatch(
+            f"{what}: fill must be a compile-time number",
+            help="load with two fills and choose, or write where(inside, t, x) for a run-time x",
+        )
     plain: bool | int | float = value.item() if isinstance(value, np.generic) else value
     if not dt.literal_fits(plain, t.dtype) and t.dtype.kind != "b":
-        raise TypeMismatch(f"{what}: fill {plain!r} is not a value of {t.dtype}")
-    return plain
+        raise TypeMismatch(
+            f"{what}: fill {plain!r} is not a value of {t.dtype}", help="the fill is an element of the array's type"
+        )
+    return exact(plain, t.dtype)
 
 
 def require_value(what: str, a: ArrayType, t: TileType) -> None:
