@@ -33,7 +33,7 @@ from tilegrad.dtypes import DType
 from tilegrad.element_types import CompositeType, HostValue, StructType, StructValue
 from tilegrad.frontend import signature
 from tilegrad.frontend.absent import Folded, folded, is_lanes, summed
-from tilegrad.frontend.composites import is_indexed
+from tilegrad.frontend.composites import PART_BY_PART, is_indexed
 from tilegrad.frontend.function import Capture, Function, Missing, snapshot
 from tilegrad.frontend.index import TILE_METHODS, Indexing, Method
 from tilegrad.frontend.lanes import Divergence
@@ -337,7 +337,8 @@ class Calls(Indexing):
         if isinstance(function, OpDef) and function.spelled is None:
             operands = [n for n in names if n in kwargs and _is_operand(target, n)]
             args += tuple(kwargs.pop(n) for n in operands)
-        if isinstance(function, OpDef) and any(isinstance(a, Composite) for a in (*args, *kwargs.values())):
+        by_parts = isinstance(function, OpDef) or name in PART_BY_PART
+        if by_parts and any(isinstance(a, Composite) for a in (*args, *kwargs.values())):
             return self.composite_call(
                 node, function, args, kwargs, called,
                 lambda part, named: self._call_surface(node, function, name, part, named, (), called),

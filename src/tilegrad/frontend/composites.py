@@ -50,6 +50,7 @@ PART_BY_PART = frozenset(
      "tile_broadcast", "tile_transpose", "tile_reshape", "tile_squeeze", "tile_slice", "tile_view", "tile_extract",
      "tile_slice_indexed", "tile_take_along", "tile_assign", "tile_full", "tile_sum", "neg", "where", "atomic_add",
      "array_load", "array_store", "array_row", "array_atomic_add", "array_atomic_sub", "array_atomic_exch",
+     "array_atomic_min", "array_atomic_max",
      "tile_put", "tile_add_at", "tile_insert", "tile_scatter_add", "tile_scatter_masked", "tile_from_thread", "untile",
      "tile_scan_inclusive", "tile_scan_exclusive", "minimum", "maximum", "abs", "sign", "floor", "ceil", "round",
      "trunc", "rint", "lerp", "clamp")
@@ -464,11 +465,11 @@ class Composites(Flow):
         return self.call_op(node, algebra.OPERATORS[name], (x, y), {}, texts, called=f"`{symbol}`")
 
     def composite_call(
-        self, node: ast.AST, function: OpDef, args: tuple[Any, ...], kwargs: dict[str, Any], called: str,
+        self, node: ast.AST, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], called: str,
         call: Callable[[tuple[Any, ...], dict[str, Any]], Any],
     ) -> Any:  # fmt: skip
         """An op with composite arguments: `call` it part by part, or let the algebra do it."""
-        name = function.name
+        name = function.name if isinstance(function, OpDef) else function.__name__
         if name in algebra.OPERATORS and len(args) == 2 and not kwargs and name != "tile_matmul":
             return self.call_op(node, algebra.OPERATORS[name], args, {}, ())
         if name not in PART_BY_PART:
