@@ -449,3 +449,36 @@ def test_a_number_of_the_block_in_nested_loops_of_lanes(device):
             total = total + x * w
             total = np.where(x > 0.7, total * w, total)
     np.testing.assert_allclose(y, total * w)
+
+
+# --- gradients of gradients, through the stacks that backward passes save values on ----------------------------------
+
+
+def hessian_product(kernel, x, n, v, dim, tiled, device):
+    """d/dx of (gradient of the weighted sum of outputs) . v, by a tape around a tape."""
+    a, y = leaf(*x), zeros(len(x))
+    run = tg.launch_tiled if tiled else tg.launch
+    with tg.Tape() as outer:
+        with tg.Tape() as inner:
+            run(kernel, dim=dim, inputs=[a, n, y], device=device, block_dim=4)
+        inner.backward(grads={y: np.cos(np.arange(len(x)))})
+    outer.backward(grads={a.grad: v})
+    return outer.gradient(a)
+
+
+@pytest.mark.parametrize("saved", [3, 256])
+@pytest.mark.parametrize("kernel", [long_for, long_while, long_lanes], ids=lambda k: k.name)
+def test_second_derivative_of_a_loop(device, monkeypatch, kernel, saved):
+    monkeypatch.setattr(tg.config, "saved_turns", saved)
+    x, v = np.array([0.1, 0.2, 0.3, 0.4]), np.array([1.0, -2.0, 0.5, 0.3])
+    tiled = kernel is not long_lanes
+    dim = 1 if tiled else 4
+
+    def gradient(at):
+        pullback = tg.vjp(kernel, dim, [at, 7], [np.zeros(4)], tiled=tiled, block_dim=4, device=device)
+        return pullback(np.cos(np.arange(4)))[0]
+
+    h = 1e-5
+    numeric = (gradient(x + h * v) - gradient(x - h * v)) / (2 * h)
+    got = hessian_product(kernel, x, 7, v, dim, tiled, device)
+    np.testing.assert_allclose(got, numeric, rtol=1e-6, atol=1e-8)

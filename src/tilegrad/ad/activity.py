@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from tilegrad.diagnostics import GradientUndefined
 from tilegrad.ir.core import Block, Kernel, Op, Value, free_values
-from tilegrad.ir.types import ArrayType, ScalarType, TileType, Type, is_varying
+from tilegrad.ir.types import ArrayType, ScalarType, TileType, Type, is_varying, items_of
 
 
 def region_kind(op: Op) -> str:
@@ -142,6 +142,8 @@ class Activity:
 
     values: set[Value]
     arrays: set[Value]
+    #: for each stack the positions of the items that are differentiated
+    items: dict[Value, list[int]] = field(default_factory=dict)
 
     def touches(self, op: Op) -> bool:
         """Whether `op` reads or writes elements that have a gradient."""
@@ -149,7 +151,9 @@ class Activity:
         return effect and any(v in self.arrays for v in op.operands)
 
     def stores(self, op: Op) -> bool:
-        """Whether `op` changes elements that have a gradient."""
+        """Whether `op` changes elements that have a gradient, or a stack with differentiated items."""
+        if op.name in ("push", "pop"):
+            return bool(self.items.get(op.operands[0]))
         return op.definition.effect in ("write", "atomic") and self.touches(op)
 
     def has_stores(self, op: Op) -> bool:
@@ -188,5 +192,26 @@ def analyse(kernel: Kernel, memory: Memory, wrt: Sequence[bool]) -> Activity:
             sources += [v for v in op.results if is_float(v.type)]
             if activity.stores(op):
                 sinks += [v for v in op.operands if is_float(v.type)]
+    for stack, k, pushed, popped in _passed_on(kernel):
+        for a in pushed:
+            forward.setdefault(a, []).extend(popped)
+        for b in popped:
+            backward.setdefault(b, []).extend(pushed)
+        activity.items.setdefault(stack, []).append(k)
     activity.values = reach(sources, forward) & reach(sinks, backward)
+    for stack, k, _, popped in _passed_on(kernel):
+        if not any(v in activity.values for v in popped):
+            activity.items[stack].remove(k)
     return activity
+
+
+def _passed_on(kernel: Kernel) -> Iterator[tuple[Value, int, list[Value], list[Value]]]:
+    """For each item of floats on a stack: the stack, its position, the values pushed there and the values popped."""
+    uses: dict[Value, tuple[list[Op], list[Op]]] = {}
+    for op in kernel.body.walk():
+        if op.name in ("push", "pop"):
+            uses.setdefault(op.operands[0], ([], []))[op.name == "pop"].append(op)
+    for stack, (pushes, pops) in uses.items():
+        for k, t in enumerate(items_of(stack.type)):
+            if is_float(t):
+                yield stack, k, [op.operands[1 + k] for op in pushes], [op.results[k] for op in pops]

@@ -5,9 +5,10 @@ A `Frame` maps forward values to the values that stand for them at the place whe
 *sweep*    replaying a block whose reversal follows in the same frame. The loops that stand directly in it save their
            carried values, turn by turn, on a stack. Loops nested deeper save nothing: they are replayed, as a sweep,
            inside each reversed turn of the outer loop.
-*pinned*   an op whose result depends on when it runs: it reads an array that the kernel also writes, or holds such an
-           op. It runs only in the first sweep, where the writes are repeated on a private copy of the array (a
-           *shadow*); its results, and the saved values of loops inside it, are kept from then on.
+*pinned*   an op whose result depends on when it runs: it reads an array that the kernel also writes, uses a stack (in a
+           backward kernel that is differentiated again), or holds such an op. It runs only in the first sweep, where
+           the writes are repeated on a private copy of the array (a *shadow*); its results, and the saved values of
+           loops inside it, are kept from then on.
 *site*     the stack on which a region saves values: at its entry the carried values, at its exit the pinned results.
 
 Everything that might be needed is saved here; `residuals` removes what turns out not to be.
@@ -28,7 +29,7 @@ from tilegrad.diagnostics import GradientUndefined, Loc
 from tilegrad.ir.builder import Builder
 from tilegrad.ir.core import Block, Kernel, Op, Value
 from tilegrad.ir.opdef import OpDef
-from tilegrad.ir.types import ArrayType, ScalarType, TileType, Type, dtype_of, is_varying, items_of, shape_of
+from tilegrad.ir.types import ArrayType, ScalarType, StackType, TileType, Type, dtype_of, is_varying, items_of, shape_of
 from tilegrad.op import REGISTRY, constant, infer_types
 from tilegrad.ops import control
 
@@ -58,6 +59,7 @@ class Frame:
         self.finals: ChainMap[Value, Value] = ChainMap()  # what is left in arrays of atomic minima and maxima
         self.sites: ChainMap[tuple[Block, str], list[Site]] = ChainMap()
         self.deferred: ChainMap[Value, Any] = ChainMap()  # see `lanes`
+        self.stacks: ChainMap[Value, Value] = ChainMap()  # stacks of the cotangents of what stacks hold
         self.lane = lane
         self.first = first
 
@@ -69,6 +71,7 @@ class Frame:
         frame.finals = self.finals.new_child()
         frame.sites = self.sites.new_child()
         frame.deferred = self.deferred.new_child()
+        frame.stacks = self.stacks.new_child()
         return frame
 
     def __getitem__(self, v: Value) -> Value:
@@ -103,7 +106,8 @@ class Replay:
         for op in block.ops:
             inside = [self._find_pinned(region) for region in op.regions]
             written = act.reads_elements(op) and self.memory.touches(op, self.memory.writes)
-            if any(inside) or op in self.claims or (written and not self.memory.touches(op, self.memory.atomics)):
+            once = op in self.claims or op.definition.effect == "stack"
+            if any(inside) or once or (written and not self.memory.touches(op, self.memory.atomics)):
                 self.pinned.add(op)
             if op.name == "while":
                 self.turns[op] = Value(ScalarType(dt.int32, act.makes_lanes(op)))
@@ -124,7 +128,7 @@ class Replay:
                 self._open_sites(op, frame, frame.lane)
             {"if": self._if, "for": self._for, "while": self._while, "map": self._map}[op.name](op, frame)
         elif op.definition.effect == "stack":
-            raise GradientUndefined("a backward pass that saved values of a loop cannot be differentiated again")
+            self.clone(op, frame)
         elif op.definition.effect == "atomic":
             if op in self.claims:
                 array, *rest = op.operands
@@ -247,7 +251,7 @@ class Replay:
     def _saved_results(self, op: Op) -> list[tuple[Value, Type]]:
         """What a pinned op inside a region leaves behind: its results and whatever its own reversal asks for."""
         values = (*op.results, self.turns[op]) if op.name == "while" else self._results(op)
-        items = [(v, v.type) for v in values]
+        items: list[tuple[Value, Type]] = [(v, v.type) for v in values if not isinstance(v.type, StackType)]
         if op.name == "map":
             shape = shape_of(op.operands[0].type)
             items += [(v, TileType(dtype_of(v.type), shape)) for v in self.pinned_results(op)]

@@ -19,11 +19,11 @@ from tilegrad.ad import checkpoints, claims, lanes, residuals
 from tilegrad.ad.activity import Activity
 from tilegrad.ad.cotangents import Cotangents, zero
 from tilegrad.ad.regions import RegionReversal
-from tilegrad.ad.replay import Frame, Replay
+from tilegrad.ad.replay import Frame, Replay, results_of
 from tilegrad.diagnostics import GradientUndefined, TilegradError
 from tilegrad.ir.builder import Builder
 from tilegrad.ir.core import Block, Kernel, Op, Value
-from tilegrad.ir.types import ArrayType
+from tilegrad.ir.types import ArrayType, items_of
 from tilegrad.ops import control
 
 
@@ -153,10 +153,16 @@ class _Reversal(RegionReversal):
         self.reverse(self.kernel.body, frame, Cotangents(self.activity.values, False, self.block_dim))
 
     def reverse(self, block: Block, frame: Frame, cts: Cotangents) -> None:
+        for op in block.ops:
+            if op.name == "stack" and self.activity.items.get(op.result):
+                kept = tuple(op.attrs["items"][k] for k in self.activity.items[op.result])
+                frame.stacks[op.result] = control.stack(items=kept, varying=op.attrs["varying"])
         for op in reversed(block.ops[:-1]):
             with self.builder.at(op.loc):
                 if op.regions:
                     self.reverse_region_op(op, frame, cts)
+                elif op.name in ("push", "pop"):
+                    self._stack(op, frame, cts)
                 elif self.activity.stores(op) or any(v in cts for v in op.results):
                     self._adjoint(op, frame, cts)
 
@@ -171,6 +177,21 @@ class _Reversal(RegionReversal):
         given = [cts.take(v) for v in op.results]
         for v, share in zip(op.operands, self._shares(op, frame, given), strict=True):
             cts.add(v, share)
+
+    def _stack(self, op: Op, frame: Frame, cts: Cotangents) -> None:
+        """What was pushed last is popped first, also of the cotangents: the adjoint of a pop is a push."""
+        moving = self.activity.items.get(op.operands[0])
+        if not moving:
+            return
+        stack = frame.stacks[op.operands[0]]
+        if op.name == "push":
+            for k, ct in zip(moving, results_of(control.pop(stack)), strict=True):
+                cts.add(op.operands[1 + k], ct)
+            return
+        found = [(op.results[k], cts.take(op.results[k])) for k in moving]
+        values = [zero(v.type) if ct is None else ct for v, ct in found]
+        types = items_of(stack.type)
+        control.push(stack, *(control.as_type(v, t) for v, t in zip(values, types, strict=True)))
 
     def _shares(self, op: Op, frame: Frame, given: list[Value | None]) -> Sequence[Value | None]:
         """Call the adjoint rule of `op`: a cotangent, or None, for each operand."""
