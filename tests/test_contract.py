@@ -167,6 +167,12 @@ def loops(x: F1, o: F1):  # for, while, if, yield; stack, push and pop in its gr
     tg.tile_store(o, t)
 
 
+@tg.kernel
+def parts(x: tg.array[tg.vec2d], o: F1):  # array_component
+    i = tg.tid()
+    o[i] = x[i].x - x[i].y
+
+
 @tg.func
 def collatz(x: tg.float64):
     n = x * 0.0
@@ -237,7 +243,7 @@ def test_every_op_is_covered():
     args = (X, np.zeros(9, np.int32))
     covered = ops_of(places, *args, dim=7, tiled=False, block_dim=4) | ops_of(maps, X, X) | ops_of(prints, X, X)
     covered |= ops_of(blocks, np.zeros((3, 4)), np.zeros((3, 4)), dim=(3, 2)) | ops_of(loops, X, X)
-    covered |= ops_of(lanes, *args, dim=2, block_dim=4)
+    covered |= ops_of(lanes, *args, dim=2, block_dim=4) | ops_of(parts, np.zeros((4, 2)), X)
     backward = differentiate(loops.ir(X, X), (True, True)).kernel
     covered |= {op.name for op in backward.body.walk()}
     assert set(REGISTRY) <= covered | set(NAMES)

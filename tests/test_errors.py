@@ -635,13 +635,13 @@ def written_through_a_broadcast(o: tg.array[float]):
     """
     TypeMismatch: a tile broadcast from (4,) to (2, 4) cannot be written through: several of its elements are one
       --> here in written_through_a_broadcast
-        L |     b += 1.0
+        L |     b *= 2.0
                 ^^^^^^^^
       help: write to the tile itself, or broadcast a copy: tile_broadcast(t, shape).copy()
     """
     t = tg.tile_zeros(shape=4)
     b = tg.tile_broadcast(t, shape=(2, 4))
-    b += 1.0
+    b *= 2.0
     tg.tile_store(o, t)
 
 

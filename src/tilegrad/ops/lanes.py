@@ -268,7 +268,8 @@ def _untile_call(a: Any, *, block_dim: int) -> Any:
     shape = t.shape
     if shape[-1] != block_dim:
         raise ShapeMismatch(
-            f"untile: the tile has {shape[-1]} elements along its last axis, the block {block_dim} lanes",
+            f"untile: the tile has {shape[-1]} elements{' along its last axis' * (len(shape) > 1)}, "
+            f"the block {block_dim} lanes",
             help="a tile with one element for each lane is block_dim() long; launch with that block_dim, or read t[i]",
         )
     if len(shape) == 1:
