@@ -1110,3 +1110,31 @@ def test_a_fill_that_is_no_element(d: tg.DType, fill: Any) -> None:
 
     with pytest.raises(tg.TypeMismatch, match=f"fill {fill} is not a value of {d}"):
         tg.launch_tiled(kernel, dim=1, inputs=[np.ones(2, d.np)])
+
+
+@tg.kernel
+def mixed_updates(x: I2, i: I1, n: int, s: I1, y: I2) -> None:
+    k = tg.tid()
+    y[k, 0] = tg.atomic_add(s, i[k], x[k, 0])
+    y[k, 1] = tg.atomic_max(s, i[k], x[k, 1])
+    for j in range(n):
+        y[k, 2] += tg.atomic_exch(s, (i[k] + j) % 3, x[k, 2])
+        if n > 1:
+            y[k, 3] ^= tg.atomic_sub(s, i[k], x[k, 3])
+            tg.atomic_min(s, i[k], x[k, 0])
+    total = tg.tile_sum(tg.tile(x[k, 0]))
+    y[k, 4] = tg.atomic_cas(s, 0, x[k, 1], total[0] + k)
+
+
+@pytest.mark.parametrize("block_dim", [1, 4, 24, 64])
+def test_lanes_finish_an_update_before_the_next(block_dim: int) -> None:
+    """The devices agree on what every update has found, in whatever order the updates are written."""
+    rng = np.random.default_rng(15)
+    x, i = rng.integers(-9, 9, (50, 4)).astype(np.int32), rng.integers(0, 3, 50).astype(np.int32)
+    found = []
+    for device in DEVICES:
+        s, y = np.zeros(3, np.int32), np.zeros((50, 5), np.int32)
+        tg.launch(mixed_updates, dim=50, inputs=[x, i, 3, s, y], block_dim=block_dim, device=device)
+        found.append((s, y))
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    np.testing.assert_array_equal(found[0][1], found[1][1])
