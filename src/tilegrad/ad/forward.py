@@ -32,6 +32,7 @@ LINEAR = frozenset(
      "tile_scatter_sum", "take_along", "add_along", "fft", "rfft", "irfft", "tile_diagonal", "tile_on_diagonal",
      "tile_diag_add", "tile_triangle", "tile_permute_rows", "tile_stack_pick", "tile_stack_place", "array_load",
      "array_store", "array_take", "array_atomic_add", "array_atomic_sub", "array_atomic_exch", "array_add_back",
+     "array_exch_back",
      "array_row", "array_component")
 )  # fmt: skip
 
