@@ -332,7 +332,8 @@ class Calls(Indexing):
         except TypeError as error:
             self._bad_call(node, called, target, str(error), kwargs)
         fixed = {k: self._constant(node, called, k, v) for k, v in bound.arguments.items() if k in _STATIC_NAMES}
-        args = tuple(fixed.pop(names[i], a) if i < len(names) else a for i, a in enumerate(args))
+        placed = [n for n in names if _is_operand(target, n)]
+        args = tuple(fixed.pop(placed[i], a) if i < len(placed) else a for i, a in enumerate(args))
         kwargs |= fixed
         if isinstance(function, OpDef) and function.spelled is None:
             operands = [n for n in names if n in kwargs and _is_operand(target, n)]
