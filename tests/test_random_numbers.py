@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -411,6 +412,41 @@ def test_gradient_through_numbers_drawn_in_a_loop(device: str) -> None:
     pullback = tg.vjp(noisy, 3, [x], [y], device=device, tiled=False)
     (slope,) = pullback(np.ones(3, np.float32))
     np.testing.assert_allclose(slope, y / x, rtol=1e-6)
+
+
+def poisson_of(s: Stream, lam: float) -> int:
+    count, at = 0, -math.log((s.word() + 0.5) / 2**32)
+    while at < lam:
+        count, at = count + 1, at - math.log((s.word() + 0.5) / 2**32)
+    return count
+
+
+def test_poisson(device: str) -> None:
+    @tg.kernel
+    def count(lam: float, o: tg.array1d[tg.uint32], state: tg.array1d[tg.uint32]):
+        i = tg.tid()
+        rng = tg.rand_init(11, i)
+        o[i] = tg.poisson(rng, lam * float(i % 3)) + tg.poisson(rng, 0.5)
+        state[i] = rng
+
+    o, state = np.zeros(30, np.uint32), np.zeros(30, np.uint32)
+    tg.launch(count, dim=30, inputs=[4.0, o, state], block_dim=8, device=device)
+    for i in range(30):
+        s = Stream(11, i)
+        assert o[i] == poisson_of(s, 4.0 * (i % 3)) + poisson_of(s, 0.5)
+        assert state[i] == s.state
+    for wrong in (-1.0, np.nan, np.inf):
+        with pytest.raises(tg.KernelValueError, match="lam must be from 0 to 1e6"):
+            tg.launch(count, dim=3, inputs=[wrong, o, state], device=device)
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.3, 4.0, 60.0])
+def test_poisson_has_its_distribution(lam: float) -> None:
+    x = tg.poisson(tg.rand_init(5, np.arange(30000)), lam)
+    assert abs(x.mean() - lam) <= 4 * np.sqrt(lam / 30000)
+    assert abs(x.var() - lam) <= 0.05 * lam
+    found = np.bincount(x, minlength=10)[:10] / 30000
+    np.testing.assert_allclose(found, stats.poisson.pmf(np.arange(10), lam), atol=0.015)
 
 
 # --- points ----------------------------------------------------------------------------------------------------------

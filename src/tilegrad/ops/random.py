@@ -29,13 +29,14 @@ from tilegrad.emit import Emitter, Reg
 from tilegrad.ir import builder as ir_builder
 from tilegrad.ir.core import Value
 from tilegrad.ir.types import ScalarType, is_varying
-from tilegrad.op import Operand, describe, lower, op, unwrap
+from tilegrad.op import Operand, constant, describe, lower, op, unwrap
 from tilegrad.ops.algebra import to_host
 from tilegrad.ops.arithmetic import add, mul, sub
-from tilegrad.ops.bits import bit_xor, rshift
+from tilegrad.ops.bits import bit_and, bit_xor, rshift
 from tilegrad.ops.cast import astype
-from tilegrad.ops.comparison import lt, where
+from tilegrad.ops.comparison import ge, le, lt, where
 from tilegrad.ops.construction import positions
+from tilegrad.ops.control import build_while
 from tilegrad.ops.debug import check
 from tilegrad.ops.exponential import log
 from tilegrad.ops.power import cbrt, sqrt
@@ -260,6 +261,56 @@ def randn(state: Any) -> tuple[Any, Any]:
     """
     words, after = _words(state, _normal_words(dt.float32))
     return _normal(words, dt.float32), after
+
+
+@_advancing
+def poisson(state: Any, lam: Any) -> tuple[Any, Any]:
+    """A random uint32 of the Poisson distribution with mean `lam`. Changes `state`.
+
+    Events with exponentially distributed distances are counted up to `lam`, so the time grows with `lam`.
+
+    Args:
+        state: a variable that holds what `rand_init` returned.
+        lam: float32, from 0 to 1e6.
+
+    Raises: KernelValueError at the launch for another `lam`.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> rng = tg.rand_init(7, np.arange(10000))
+        >>> bool(abs(tg.poisson(rng, 2.5).mean() - 2.5) < 0.1)
+        True
+    """
+    mean = astype(_float_bound("poisson", lam, dt.float32), dtype=dt.float64)
+    fits = bit_and(ge(mean, 0.0), le(mean, 1e6))
+    check(fits, kind="value", message="poisson: lam must be from 0 to 1e6")
+    mean = where(fits, mean, np.float64(0))  # the launch goes on to its end before it raises
+
+    def distance(state: Any) -> tuple[Any, Any]:
+        (word,), state = _words(state, 1)
+        return mul(log(mul(add(astype(word, dtype=dt.float64), 0.5), 2.0**-32)), -1.0), state
+
+    first, state = distance(state)
+    if not _building():
+        return _poisson_outside(mean, first, state, distance)
+
+    def body(count: Any, at: Any, state: Any) -> list[Any]:
+        more, state = distance(state)
+        return [add(count, np.uint32(1)), add(at, more), state]
+
+    start = [constant(0, dt.uint32), first, state]
+    count, _, after = build_while(start, lambda count, at, state: lt(at, mean), body)
+    return count, after
+
+
+def _poisson_outside(mean: Any, at: Any, state: Any, distance: Callable[[Any], tuple[Any, Any]]) -> tuple[Any, Any]:
+    """The same loop for NumPy numbers, or many at once."""
+    count, at = np.zeros(np.shape(at), np.uint32), np.asarray(at)
+    while np.any(going := at < mean):
+        more, moved = distance(state)
+        count, at = count + going.astype(np.uint32), np.where(going, at + more, at)
+        state = np.where(going, moved, state)
+    return count[()], state
 
 
 def _require_both(what: str, low: Any, high: Any) -> None:
@@ -611,6 +662,7 @@ PUBLIC = {
     "randu": randu,
     "randf": randf,
     "randn": randn,
+    "poisson": poisson,
     "sample_unit_ring": sample_unit_ring,
     "sample_unit_disk": sample_unit_disk,
     "sample_unit_sphere_surface": sample_unit_sphere_surface,
