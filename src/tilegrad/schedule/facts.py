@@ -45,6 +45,8 @@ class Update:
         return self.memory == other.memory and (self.kind != other.kind or self.ordered or other.ordered)
 
 
+#: what undoes updates of array elements: these go from the highest lane to the lowest
+FROM_THE_END = ("array_take", "array_add_back", "array_exch_back")
 #: updates whose order shows in what they leave
 _IN_ORDER = ("array_atomic_exch", "array_atomic_cas", "array_claim", "array_add_back", "array_exch_back")
 
@@ -108,6 +110,15 @@ class Facts:
             kind = "array_atomic_add" if op.name == "array_atomic_sub" else op.name
             arrays = [v for v in op.operands if isinstance(v.type, ArrayType)]
             found += [Update(self.kernel.memory(a), kind, ordered, repeated) for a in arrays]
+        return found
+
+    def directions(self, op: Op) -> set[str]:
+        """In which order the lanes must run the op: "ahead" from the lowest, "back" from the highest, or either."""
+        found = {d for region in op.regions for inner in region.ops for d in self.directions(inner)}
+        if op.name in FROM_THE_END:
+            found.add("back")
+        elif op.definition.effect == "write" or any(u.ordered for u in self.updates(op)):
+            found.add("ahead")
         return found
 
     def takes_turns(self, op: Op) -> bool:

@@ -133,11 +133,14 @@ class Planner:
     def _readers(self, v: Value) -> set[Op]:
         """The ops that will hold the computation of `v`: its readers, through fused point ops."""
         found: set[Op] = set()
-        for user in self.facts.uses(v):
-            if user.definition.cls == "point" and user.results and user.result not in self.stored:
-                found |= self._readers(user.result)
-            else:
-                found.add(user)
+        work, seen = [v], {v}
+        while work:
+            for user in self.facts.uses(work.pop()):
+                if user.definition.cls != "point" or not user.results or user.result in self.stored:
+                    found.add(user)
+                elif user.result not in seen:
+                    seen.add(user.result)
+                    work.append(user.result)
         return found
 
     def _crosses_write(self, v: Value, op: Op) -> bool:
@@ -190,7 +193,10 @@ class Planner:
             return
         if is_alias(x):  # its source is what must be there, and it is read in another order
             x, identity = alias_source(x), False
-        (needs.identity if identity else needs.elsewhere).add(x)
+        known = needs.identity if identity else needs.elsewhere
+        if x in known:
+            return  # what it is made of has been collected
+        known.add(x)
         op = x.op
         if op is None or not self.is_inline(x):
             needs.leaves.add(x)
@@ -234,6 +240,8 @@ class _BlockPlanner:
         self.touched: dict[Stage, list[Access]] = {}
         #: the atomic updates of lane loops
         self.updates: dict[Stage, list[Update]] = {}
+        #: in which order lane loops must run their lanes
+        self.directions: dict[Stage, set[str]] = {}
 
     def run(self) -> list[Stage]:
         for op in self.block.ops:
@@ -352,15 +360,23 @@ class _BlockPlanner:
         leaves = self._leaves(root)
         target = self._lane_stage_for(root, leaves, accesses)
         updates = self.facts.updates(root) if isinstance(root, Op) else []
-        if target is None or any(u.conflicts(v) for u in updates for v in self.updates.get(target, ())):
+        directions = self.facts.directions(root) if isinstance(root, Op) else set()
+        if target is None or self._apart(target, updates, directions):
             target = Lanes()
             self._append(target, (), ())
         target.roots.append(root)
         self.touched[target] += accesses
         self.updates.setdefault(target, []).extend(updates)
+        self.directions.setdefault(target, set()).update(directions)
         if isinstance(root, Op):
             self.maker.update((v, target) for v in root.results)
         self._keep(x for x in leaves if self.maker.get(x) is not target)
+
+    def _apart(self, stage: Stage, updates: list[Update], directions: set[str]) -> bool:
+        """Whether updates must not share a lane loop with those that are there."""
+        if any(u.conflicts(v) for u in updates for v in self.updates.get(stage, ())):
+            return True
+        return len(directions | self.directions.get(stage, set())) > max(1, len(directions))
 
     def _lane_stage_for(self, root: Op | Value, leaves: set[Value], accesses: Iterable[Access]) -> Lanes | None:
         for stage in reversed(self.stages):
