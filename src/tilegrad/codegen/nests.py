@@ -76,17 +76,20 @@ class Nests(Lowering):
 
     def _inlined(self, root: Op | Value) -> Iterable[Op]:
         """The ops that are computed inside the loop nest for a root."""
-        op = root.op if isinstance(root, Value) else root
-        assert op is not None
-        yield op
-        for x in op.operands:
-            inline = (
-                x.op is not None
-                and not self.is_stored(x)
-                and (x.op.definition.cls == "point" or x.op.definition is map_)
-            )
-            if isinstance(x.type, TileType) and inline:
-                yield from self._inlined(x)
+        first = root.op if isinstance(root, Value) else root
+        assert first is not None
+        found: dict[Op, None] = {}
+        work = [first]
+        while work:
+            op = work.pop()
+            if op not in found:
+                found[op] = None
+                work += [x.op for x in reversed(op.operands) if x.op is not None and self._is_inlined(x, x.op)]
+        return found
+
+    def _is_inlined(self, x: Value, op: Op) -> bool:
+        point = op.definition.cls == "point" or op.definition is map_
+        return isinstance(x.type, TileType) and point and not self.is_stored(x)
 
     def _nest(self, stage: Group) -> list[Reg]:
         scalar = any(op.definition is map_ and needs_scalar_code(op) for r in stage.roots for op in self._inlined(r))
