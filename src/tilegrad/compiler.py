@@ -14,15 +14,18 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from tilegrad import interpreter
+from tilegrad import ad, interpreter
+from tilegrad.codegen.combine import combine_code
 from tilegrad.codegen.kernel import Code, generate
 from tilegrad.codegen.registers import Target
 from tilegrad.codegen.targets.cpu import describe_cpu
 from tilegrad.diagnostics import LaunchError
+from tilegrad.dtypes import DType
 from tilegrad.ir.core import Kernel
+from tilegrad.ir.types import dtype_of
 from tilegrad.passes import cse, dce, licm, simplify
 from tilegrad.runtime import engine
-from tilegrad.runtime.launch import CompiledKernel, launch
+from tilegrad.runtime.launch import CompiledKernel, Sum, launch
 from tilegrad.schedule.storage import schedule
 
 #: The optimisations of Tile IR, in order.
@@ -53,6 +56,7 @@ def host_target() -> Target:
 def optimise(kernel: Kernel, trace: Trace | None = None) -> Kernel:
     """The kernel after all passes."""
     trace = trace or Trace()
+    kernel = trace.timed("expand", ad.expand, kernel)
     for run in PASSES:
         kernel = trace.timed(run.__module__.rsplit(".", 1)[-1], run, kernel)
     return kernel
@@ -74,7 +78,24 @@ def compile_kernel(kernel: Kernel, trace: Trace | None = None) -> CompiledKernel
     return CompiledKernel(
         name=kernel.name, address=address, scratch_bytes=code.scratch_bytes, stack_count=code.stack_count,
         ordered=code.ordered, prints=code.prints, sites=code.sites, tiled=kernel.tiled, block_dim=kernel.block_dim,
+        sums=tuple(
+            Sum(p, dtype.size // dtype_of(kernel.params[p].type).size, _combine(dtype_of(kernel.params[p].type)))
+            for p, dtype in code.sums
+        ),
     )  # fmt: skip
+
+
+@cache
+def _combine(dtype: DType) -> CompiledKernel:
+    """The function that adds up the sums of groups of blocks (see `codegen.combine`)."""
+    address = engine.compile_ir(combine_code(dtype, host_target()), "combine")
+    return CompiledKernel("combine", address, 0, 0, ordered=False, prints=False, sites=(), tiled=True, block_dim=1)
+
+
+@cache
+def expanded(kernel: Kernel) -> Kernel:
+    """The kernel without derivatives that users decide, which only `ad` knows."""
+    return ad.expand(kernel)
 
 
 _compiled: dict[Kernel, CompiledKernel] = {}
@@ -91,7 +112,7 @@ def compiled(kernel: Kernel) -> CompiledKernel:
 def execute(kernel: Kernel, args: Sequence[Any], grid: tuple[int, ...], device: str = "cpu") -> None:
     """Run a kernel's IR on NumPy arrays and scalars: on the CPU, or in the interpreter (device="interpret")."""
     if device == "interpret":
-        interpreter.run(kernel, list(args), grid)
+        interpreter.run(expanded(kernel), list(args), grid)
     elif device == "cpu":
         launch(compiled(kernel), args, grid)
     else:

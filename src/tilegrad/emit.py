@@ -72,6 +72,9 @@ class ArrayRef:
     shape: list[Reg]
     strides: list[Reg]
     dense_rows: bool
+    #: where the memory of a group begins, and its flags (see codegen.combine); empty for the array itself
+    origin: str = ""
+    flags: str = ""
 
     @property
     def ndim(self) -> int:

@@ -11,10 +11,11 @@ is the calling thread's context: scratch pointer, scratch bytes, error record, t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tilegrad import dtypes as dt
+from tilegrad.codegen.combine import private_dtype
 from tilegrad.codegen.memory import Site
 from tilegrad.codegen.nests import Nests
 from tilegrad.codegen.registers import Target
@@ -44,6 +45,8 @@ class Code:
     ordered: bool
     prints: bool
     sites: tuple[Site, ...]
+    #: parameters that groups of blocks add to apart, in memory of this dtype (see schedule.sums)
+    sums: tuple[tuple[int, dt.DType], ...] = ()
 
 
 def generate(kernel: Kernel, plan: Schedule, target: Target) -> Code:
@@ -56,7 +59,10 @@ def generate(kernel: Kernel, plan: Schedule, target: Target) -> Code:
     lowering.emit()
     text = e.finish_function()
     scratch = plan.scratch_bytes + lowering.extra_bytes
-    return Code(text, "kernel", scratch, lowering.stack_count, lowering.ordered, lowering.prints, tuple(e.sites))
+    return Code(
+        text, "kernel", scratch, lowering.stack_count, lowering.ordered, lowering.prints, tuple(e.sites),
+        lowering.grouped,
+    )  # fmt: skip
 
 
 class KernelLowering(Nests):
@@ -70,6 +76,8 @@ class KernelLowering(Nests):
         self.stack_count = 0
         self.held = ""
         self.stack_places: dict[Op, int] = {}
+        self.slots = 0
+        self.grouped = tuple((p, private_dtype(dtype_of(kernel.params[p].type))) for p in self.sums.grouped)
         self._read_arguments()
 
     def _read_arguments(self) -> None:
@@ -91,9 +99,11 @@ class KernelLowering(Nests):
                 self.bind(v, e.load_scalar(e.element_offset("%args", dt.int64, None, slot), v.type.dtype, None, None))
                 slot += 1
 
+        self.slots = slot
+
     def emit(self) -> None:
         e = self.e
-        self.ordered = any(op.definition.effect == "atomic" for op in self.kernel.body.walk())
+        self.ordered = any(self.sums.takes_turns(op) for op in self.kernel.body.walk())
         self.prints = any(op.definition.effect == "print" for op in self.kernel.body.walk())
         if self.ordered:
             self.ticket = e.load_ptr("%ctx", CTX_TICKET)
@@ -105,7 +115,40 @@ class KernelLowering(Nests):
                 self._block(b)
             return []
 
-        e.loop(first, last, 1, [], block)
+        if not self.grouped:
+            e.loop(first, last, 1, [], block)
+            return
+        size, blocks = e.load_i64("%args", 8 * self.slots), e.load_i64("%args", 8 * (self.slots + 1))
+
+        def group(g: Reg) -> Sequence[Reg]:
+            begin = e.mul(g, size)
+            with self.scope():
+                self._own_memory(g)
+                e.loop(begin, e.minimum(e.add(begin, size), blocks), 1, [], block)
+            return []
+
+        e.loop(first, last, 1, [], group)
+
+    def _own_memory(self, g: Reg) -> None:
+        """Let the sums of this group be added up in its own memory, laid out as the arrays are."""
+        e = self.e
+        for k, (p, dtype) in enumerate(self.grouped):
+            v = self.kernel.params[p]
+            array = self.array(v)
+            memory, shift, size, flags, flag_size = (8 * (self.slots + 2 + 5 * k + i) for i in range(5))
+            origin = e.byte_offset(e.load_ptr("%args", memory), e.mul(g, e.load_i64("%args", size)))
+            scale = e.const(dtype.size // array.dtype.size, dt.int64)
+            self.bind(
+                v,
+                replace(
+                    array,
+                    dtype=dtype,
+                    ptr=e.byte_offset(origin, e.load_i64("%args", shift)),
+                    strides=[e.mul(s, scale) for s in array.strides],
+                    origin=origin,
+                    flags=e.byte_offset(e.load_ptr("%args", flags), e.mul(g, e.load_i64("%args", flag_size))),
+                ),
+            )
 
     def _block(self, turn: Reg) -> None:
         e = self.e

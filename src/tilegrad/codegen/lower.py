@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any, cast
 
 from tilegrad import dtypes as dt
@@ -22,6 +23,7 @@ from tilegrad.ops.control import constant, for_, if_, map_, pop, push, spread, s
 from tilegrad.ops.elements import TOO_LONG
 from tilegrad.schedule.facts import TILE_ACCESS, alias_source, is_pure
 from tilegrad.schedule.stages import Control, Group, Lanes, Scalar, Schedule, Stage, Whole, in_register, stored_type
+from tilegrad.schedule.sums import find_sums
 
 
 class TileSource:
@@ -53,6 +55,7 @@ class Lowering:
 
     def __init__(self, kernel: Kernel, plan: Schedule, e: MemoryEmitter, scratch: str) -> None:
         self.kernel = kernel
+        self.sums = find_sums(kernel)
         self.plan = plan
         self.e = e
         self.scratch = scratch
@@ -297,7 +300,7 @@ class Lowering:
             e.check_index(ok, i, axis, extent)
             shape = [e.select(ok, n, e.const(0, dt.int64)) for n in shape]
             ptr = e.byte_offset(ptr, e.mul(e.select(ok, j, e.const(0, dt.int64)), source.strides[axis]))
-        return ArrayRef(source.dtype, ptr, shape, list(source.strides[len(index) :]), source.dense_rows)
+        return replace(source, ptr=ptr, shape=shape, strides=list(source.strides[len(index) :]))
 
     def _run_array_component(self, op: Op) -> ArrayRef:
         """The elements whose last indices are constant."""
@@ -305,7 +308,8 @@ class Lowering:
         ptr, kept = source.ptr, source.ndim - len(index)
         for i, stride in zip(index, source.strides[kept:], strict=True):
             ptr = e.byte_offset(ptr, e.mul(e.const(i, dt.int64), stride)) if i else ptr
-        return ArrayRef(source.dtype, ptr, list(source.shape[:kept]), list(source.strides[:kept]), False)
+        shape, strides = list(source.shape[:kept]), list(source.strides[:kept])
+        return replace(source, ptr=ptr, shape=shape, strides=strides, dense_rows=False)
 
     # --- stages -----------------------------------------------------------------------------------------------------
     def stages(self, stages: Sequence[Stage]) -> None:
@@ -354,11 +358,15 @@ class Lowering:
                 del scope[key]
 
     def _effect(self, op: Op) -> None:
-        if op.definition.effect == "atomic":
+        if self.takes_turns(op):
             self.acquire()
         result = self._run(op)
         if op.results and result is not None:
             self.bind(op.result, result)
+
+    def takes_turns(self, op: Op) -> bool:
+        """Whether the op, or one inside it, updates an array in the order of the blocks."""
+        return self.sums.takes_turns(op) or any(self.takes_turns(o) for region in op.regions for o in region.ops)
 
     def acquire(self) -> None:
         """Wait until all earlier blocks have finished their atomic updates."""

@@ -29,6 +29,10 @@ class Site:
     layout: tuple[tuple[DType, tuple[int, ...] | None], ...] = ()
 
 
+#: log2 of the bytes of a group's memory that share a flag (see codegen.combine)
+FLAG_SHIFT = 12
+
+
 class MemoryEmitter(RegisterEmitter):
     """Arrays, buffers, masks and error checks on top of the register instructions."""
 
@@ -140,6 +144,7 @@ class MemoryEmitter(RegisterEmitter):
         self, op: str, array: ArrayRef, index: Index, x: Reg, drop: bool, expected: Reg | None = None
     ) -> Reg:
         zero = self.const(False if array.dtype.kind == "b" else 0, array.dtype)
+        x = x if x.dtype is array.dtype else self.cast(x, array.dtype)
         if self.inside:
             return self._update(op, array, index, x, expected, None)
         if drop:
@@ -266,34 +271,47 @@ class MemoryEmitter(RegisterEmitter):
             zero = self.const(False if array.dtype.kind == "b" else 0, array.dtype)
             old = self.load_vector(ptr, array.dtype, mask, zero)
             self.store_vector(ptr, self.combine(op, old, *(self.splat(v) for v in given)), mask)
+            self._flag(array, ptr, self.width * array.dtype.size - 1)
             return old
         alone = all(v.width == 1 for v in given) and (mask is None or mask.width == 1)
         if self.width == 1 or (spread is None and alone):
-            return self._update_one(op, ptr, array.dtype, given, mask)
+            return self._update_one(op, ptr, array, given, mask)
         offsets = spread if spread is not None else self.splat(self.const(0, dt.int64))
-        return self._update_lanes(op, ptr, offsets, array.dtype, [self.splat(v) for v in given], mask)
+        return self._update_lanes(op, ptr, offsets, array, [self.splat(v) for v in given], mask)
 
-    def _update_one(self, op: str, ptr: str, dtype: DType, given: Sequence[Reg], mask: Reg | None) -> Reg:
+    def _flag(self, array: ArrayRef, ptr: str, last: int = 0) -> None:
+        """Note that a group has written to its own memory at an address, and `last` bytes after it."""
+        if not array.flags:
+            return
+        first = self.distance(array.origin, ptr)
+        for at in (first, self.add(first, self.const(last, dt.int64))) if last else (first,):
+            place = self.byte_offset(array.flags, self.shr(at, self.const(FLAG_SHIFT, dt.int64)))
+            self.store_scalar(place, self.const(1, dt.uint8), None)
+
+    def _update_one(self, op: str, ptr: str, array: ArrayRef, given: Sequence[Reg], mask: Reg | None) -> Reg:
+        dtype = array.dtype
         zero = self.const(False if dtype.kind == "b" else 0, dtype)
 
         def update() -> Sequence[Reg]:
             old = self.load_scalar(ptr, dtype, None, zero)
             self.store_scalar(ptr, self.combine(op, old, *given), None)
+            self._flag(array, ptr)
             return [old]
 
         return update()[0] if mask is None else self.branch(mask, update, lambda: [zero])[0]
 
     def _update_lanes(
-        self, op: str, ptr: str, offsets: Reg, dtype: DType, given: Sequence[Reg], mask: Reg | None
+        self, op: str, ptr: str, offsets: Reg, array: ArrayRef, given: Sequence[Reg], mask: Reg | None
     ) -> Reg:
         """Lane after lane, since lanes may meet in one cell."""
+        dtype = array.dtype
         zero = self.splat(self.const(False if dtype.kind == "b" else 0, dtype))
 
         def lane(i: Reg, olds: Reg) -> Sequence[Reg]:
             active = None if mask is None else self.extract(mask, i)
             with self.scalar_code():
                 cell = self.byte_offset(ptr, self.extract(offsets, i))
-                old = self._update_one(op, cell, dtype, [self.extract(v, i) for v in given], active)
+                old = self._update_one(op, cell, array, [self.extract(v, i) for v in given], active)
             return [self.insert(olds, old, i)]
 
         def lane_from_end(i: Reg, olds: Reg) -> Sequence[Reg]:

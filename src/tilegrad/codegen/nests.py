@@ -15,7 +15,7 @@ from tilegrad.emit import Buffer, Coord, Fold, Index, Reg
 from tilegrad.ir.core import Op, Value
 from tilegrad.ir.types import ScalarType, TileType
 from tilegrad.ops.control import map_
-from tilegrad.schedule.facts import TILE_ACCESS
+from tilegrad.schedule.facts import FROM_THE_END, TILE_ACCESS
 from tilegrad.schedule.stages import Group, Lanes
 
 #: Sets of accumulators that a long fold keeps, so that one addition need not wait for the last.
@@ -31,7 +31,7 @@ class Nests(Lowering):
 
     # --- groups -----------------------------------------------------------------------------------------------------
     def group(self, stage: Group) -> None:
-        if any(_has_atomic(op) for root in stage.roots for op in self._inlined(root)):
+        if any(self.takes_turns(op) for root in stage.roots for op in self._inlined(root)):
             self.acquire()
         guards = self._guards(stage)
         folds = [op for op in stage.folds if not self.is_stored(op.result)]
@@ -129,7 +129,7 @@ class Nests(Lowering):
     def lanes(self, stage: Lanes) -> None:
         e = self.e
         ops = [r for r in stage.roots if isinstance(r, Op)]
-        if any(_has_atomic(op) for op in ops):
+        if any(self.takes_turns(op) for op in ops):
             self.acquire()
         for op in ops:
             if op.definition.name == "tile_from_lanes":
@@ -219,19 +219,9 @@ class Nests(Lowering):
         e.branch(full, list, clear)
 
 
-#: what undoes updates of array elements
-FROM_THE_END = ("array_take", "array_add_back", "array_exch_back")
-
-
 def _takes(op: Op) -> bool:
     """Whether the op goes from the highest lane to the lowest, or holds one that does."""
     return op.definition.name in FROM_THE_END or any(_takes(o) for region in op.regions for o in region.ops)
-
-
-def _has_atomic(op: Op) -> bool:
-    if op.definition.effect == "atomic":
-        return True
-    return any(_has_atomic(inner) for region in op.regions for inner in region.ops)
 
 
 class _FoldNest:

@@ -539,6 +539,11 @@ class RegisterEmitter(Emitter):
         text = f"call void @{full}({t} {m.name}, <{width} x ptr> {ptrs}, i32 {x.dtype.size}, <{width} x i1> {on})"
         self.f.do(text)
 
+    def distance(self, start: str, end: str) -> Reg:
+        """Bytes from one address to another."""
+        a, b = (self.f.let(f"ptrtoint ptr {p} to i64") for p in (start, end))
+        return Reg(self.f.let(f"sub i64 {b}, {a}"), dt.int64)
+
     def load_ptr(self, ptr: str, offset: int) -> str:
         return self.f.let(f"load ptr, ptr {self.element_offset(ptr, dt.uint8, None, offset)}, align 8")
 

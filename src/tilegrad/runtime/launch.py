@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from tilegrad import diagnostics as dg
 from tilegrad.config import config
@@ -35,6 +36,18 @@ _ERRORS: dict[str, type[dg.TilegradError]] = {
 }
 
 
+@dataclass(frozen=True)
+class Sum:
+    """An array argument that groups of blocks add to, each in memory of its own: `scale` times as large as the array's.
+
+    `combine` adds the groups up (see codegen.combine).
+    """
+
+    argument: int
+    scale: int
+    combine: CompiledKernel
+
+
 @dataclass(eq=False)
 class CompiledKernel:
     """A native kernel and what is needed to run it. `sites[i - 1]` tells what site number i raises or prints."""
@@ -48,6 +61,7 @@ class CompiledKernel:
     sites: Sequence[Any]
     tiled: bool
     block_dim: int
+    sums: tuple[Sum, ...] = ()
     function: Callable[..., None] = field(init=False)
     #: whether the last launch took long enough that the workers should be called at once
     eager: int = 0
@@ -116,6 +130,8 @@ class _Own(threading.local):
         self.grid: pl.Words = (ctypes.c_int64 * 8)()
         self.grid_address = ctypes.addressof(self.grid)
         self.make_room(64)
+        #: memory of the groups of a launch and its flags: all zeros between launches
+        self.sums = np.zeros(0, np.uint8)
 
     def make_room(self, count: int) -> None:
         """Room for the argument words of a kernel."""
@@ -194,13 +210,67 @@ def launch(kernel: CompiledKernel, args: Sequence[Any], grid: tuple[int, ...]) -
         context.prepare(kernel.scratch_bytes, kernel.stack_count)
     context.error[0] = 0
     blocks = total if kernel.tiled else -(-total // kernel.block_dim)
+    if kernel.sums:
+        _run_in_groups(kernel, own, packed, args, blocks)
+    else:
+        _run(kernel, own, blocks)
+    if context.error[0]:
+        raise _error(kernel, context.error)
+
+
+def _run(kernel: CompiledKernel, own: _Own, blocks: int) -> None:
     threads = min(config.num_threads, blocks)
     if threads > 1 and pl.POOLED and not kernel.prints:
         _run_together(kernel, own, blocks, threads)
     else:
         _run_alone(kernel, own, blocks)
-    if context.error[0]:
-        raise _error(kernel, context.error)
+
+
+#: into how many groups the blocks of a launch with sums are cut, and the most memory that they may have
+GROUPS = 16
+GROUP_BYTES = 1 << 28
+#: bytes of a group's memory that share a flag (see codegen.combine)
+_CHUNK = 4096
+
+
+def _run_in_groups(kernel: CompiledKernel, own: _Own, packed: list[int], args: Sequence[Any], blocks: int) -> None:
+    """Run groups of blocks that add to memory of their own, and add the groups up in order.
+
+    How the blocks are cut depends on their number and on the arrays alone, so the bits do not depend on the threads.
+    """
+    places = []
+    for s in kernel.sums:
+        a = args[s.argument]
+        host = a if isinstance(a, np.ndarray) else a.data
+        low, high = byte_bounds(host) if host.size else (0, 0)
+        size = -(-(high - low) * s.scale // _CHUNK) * _CHUNK
+        places.append((host, low, high, size))
+    whole = sum(size + size // _CHUNK for *_, size in places)
+    groups = max(2, min(GROUPS, GROUP_BYTES // max(1, whole)))
+    each = -(-blocks // groups)
+    groups = -(-blocks // each)
+    if len(own.sums) < groups * whole + _CHUNK:
+        own.sums = np.zeros(groups * whole + _CHUNK, np.uint8)
+    at = -(-_data_pointer(own.sums) // _CHUNK) * _CHUNK
+    words = [each, blocks]
+    found = []
+    for (host, low, high, size), s in zip(places, kernel.sums, strict=True):
+        shift = (_data_pointer(host) - low) * s.scale if host.size else 0
+        found.append((low, (high - low) // host.itemsize, at, size, size // _CHUNK))
+        words += [at, shift, size, 0, size // _CHUNK]
+        at += groups * size
+    for k, (*_, chunks) in enumerate(found):
+        words[2 + 5 * k + 3] = at
+        at += groups * chunks
+    count = len(packed) + len(words)
+    if count > len(own.words):
+        own.make_room(2 * count)
+        own.words[: len(packed)] = packed
+    own.words[len(packed) : count] = words
+    _run(kernel, own, groups)
+    for k, (low, elements, memory, size, chunks) in enumerate(found):
+        own.words[:7] = (low, elements, memory, size, words[2 + 5 * k + 3], chunks, groups)
+        _run(kernel.sums[k].combine, own, chunks)
 
 
 def _run_alone(kernel: CompiledKernel, own: _Own, blocks: int) -> None:
