@@ -150,6 +150,8 @@ def _each_leaf(what: str, kind: DType | CompositeType, make: Callable[[DType], A
 def zeros(shape: Any, dtype: Any = float, storage: str = "register") -> Any:
     """A tile of zeros, of any element type. See `tile_full` for the arguments; the dtype is float32 unless given.
 
+    Gradient: none, there are no operands.
+
     Example:
         >>> import numpy as np, tilegrad as tg
         >>> @tg.kernel
@@ -167,6 +169,8 @@ def ones(shape: Any, dtype: Any = float, storage: str = "register") -> Any:
     """A tile of ones. See `tile_full` for the arguments; the dtype is float32 unless given.
 
     In a vector or matrix every part is 1; a quaternion is (1, 0, 0, 0), as in Warp. A struct or a transform has no one.
+
+    Gradient: none, there are no operands.
 
     Example:
         >>> import numpy as np, tilegrad as tg
@@ -195,6 +199,8 @@ def empty(shape: Any, dtype: Any = float, storage: str = "register") -> Any:
 
     With `tilegrad.config.debug` (TILEGRAD_DEBUG=1) they are NaN, and in integers the byte 0xCC repeated, so that an
     element that is read before it is written shows.
+
+    Gradient: none, there are no operands.
 
     Example:
         >>> import numpy as np, tilegrad as tg

@@ -672,6 +672,7 @@ def tile_view(t: Any, offset: Any = None, shape: Any = None) -> Any:
 
     Returns: a view; a write through it writes the tile.
     Raises: KernelIndexError if the part is not inside the tile, ShapeMismatch if the ranks do not fit.
+    Gradient: the cotangent is added to the tile's cotangent at that part.
 
     Example:
         >>> import numpy as np, tilegrad as tg

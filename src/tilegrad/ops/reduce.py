@@ -520,6 +520,7 @@ def tile_all(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
 
     Returns: a bool tile without those axes; (1,) when nothing is left.
     Raises: TypeMismatch if `a` is no tile of bools.
+    No gradient: the result is a bool.
 
     Example:
         >>> import numpy as np, tilegrad as tg
@@ -543,6 +544,7 @@ def tile_any(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
 
     Returns: a bool tile without those axes; (1,) when nothing is left.
     Raises: TypeMismatch if `a` is no tile of bools.
+    No gradient: the result is a bool.
 
     Example:
         >>> import numpy as np, tilegrad as tg

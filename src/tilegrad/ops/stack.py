@@ -200,6 +200,8 @@ def tile_stack(capacity: Any, dtype: Any) -> Any:
         capacity: how many elements it can hold, a positive compile-time int.
         dtype: element type, composite ones too.
 
+    Gradient: none, there are no operands; what is pushed has one.
+
     Example:
         >>> import numpy as np, tilegrad as tg
         >>> @tg.kernel
@@ -299,6 +301,8 @@ def tile_stack_pop(s: Any, wanted: Any = True, *, block_dim: int) -> Any:
 def tile_stack_clear(s: Any) -> None:
     """Take everything off the stack.
 
+    Gradient: zero for what was on it.
+
     Example:
         >>> import numpy as np, tilegrad as tg
         >>> @tg.kernel
@@ -317,6 +321,8 @@ def tile_stack_clear(s: Any) -> None:
 
 def tile_stack_count(s: Any) -> Any:
     """The number of elements on the stack, int32, the same for the whole block.
+
+    No gradient: the result is a count.
 
     Example:
         >>> import numpy as np, tilegrad as tg

@@ -239,6 +239,8 @@ def _tile_broadcast_call(a: Any, shape: Any) -> Any:
 def tile_squeeze(t: Any, axis: Any = None) -> Any:
     """A view without axes of extent 1: all of them, or those in `axis`. A tile keeps at least one axis.
 
+    Gradient: the cotangent in the old shape.
+
     Example:
         >>> import numpy as np, tilegrad as tg
         >>> @tg.kernel
