@@ -43,7 +43,7 @@ def test_gradcheck_of_tiles_threads_and_float32(device):
     inputs, outputs = arguments(np.float64)
     gradcheck(smooth, 2, inputs, outputs, device=device)
     inputs, outputs = arguments(F32)
-    gradcheck(smooth, 2, inputs, outputs, device=device, step=1e-2, tolerance=1e-2)
+    gradcheck(smooth, 2, inputs, outputs, device=device)
     x = np.array([0.3, -0.7, 1.9, 0.05, 2.5])
     gradcheck(threads, 5, [x], [np.zeros(5)], tiled=False, block_dim=2, device=device)
 
@@ -58,7 +58,7 @@ def test_gradcheck_finds_a_wrong_adjoint(wrong_tanh):
     def wrong(x: tg.array[tg.float64], o: tg.array[tg.float64]):
         tg.tile_store(o, tg.tanh(tg.tile_load(x, shape=(4,))))
 
-    with pytest.raises(AssertionError, match="input 0 on interpret: finite differences .*, adjoint"):
+    with pytest.raises(AssertionError, match="of `wrong` is wrong at x.*differences give"):
         gradcheck(wrong, 1, [np.ones(4)], [np.zeros(4)], device="interpret")
 
 

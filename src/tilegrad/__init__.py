@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 from typing import Any
 
-from tilegrad import types
+from tilegrad import testing, types
 from tilegrad.config import config
 from tilegrad.diagnostics import (
     CompilerBug,
@@ -42,7 +42,8 @@ from tilegrad.dtypes import (
 )
 from tilegrad.dtypes import bool_ as bool
 from tilegrad.element_types import NAMED as _NAMED_TYPES
-from tilegrad.functional import grad, jvp, vjp
+from tilegrad.frontend.custom import adjoint, func_grad, func_replay
+from tilegrad.functional import grad, jvp, value_and_grad, vjp
 from tilegrad.kernel import (
     Kernel,
     array,
@@ -94,11 +95,12 @@ globals().update(_NAMED_TYPES)
 __all__ = [
     "Array", "CompilerBug", "DType", "GradientUndefined", "Kernel", "KernelAssertionError", "KernelIndexError",
     "KernelNameError", "KernelSyntaxError", "KernelValueError", "KernelZeroDivisionError", "LaunchError",
-    "ShapeMismatch", "Tape", "TilegradError", "TypeMismatch", "array", "array1d", "array2d", "array3d", "array4d",
-    "bfloat16", "block_dim", "bool", "cdiv", "clone", "config", "constant", "copy", "empty", "empty_like", "float16",
-    "float32", "float64", "from_numpy", "full", "full_like", "func", "grad", "int16", "int32", "int64", "int8",
-    "jvp", "kernel", "launch", "launch_tiled", "ones", "ones_like", "printf", "static", "struct", "synchronize", "tid",
-    "tile_map", "types", "uint16", "uint32", "uint64", "uint8", "vjp", "zeros", "zeros_like",
+    "ShapeMismatch", "Tape", "TilegradError", "TypeMismatch", "adjoint", "array", "array1d", "array2d", "array3d",
+    "array4d", "bfloat16", "block_dim", "bool", "cdiv", "clone", "config", "constant", "copy", "empty",
+    "empty_like", "float16", "float32", "float64", "from_numpy", "full", "full_like", "func", "func_grad",
+    "func_replay", "grad", "int16", "int32", "int64", "int8", "jvp", "kernel", "launch", "launch_tiled", "ones",
+    "ones_like", "printf", "static", "struct", "synchronize", "testing", "tid", "tile_map", "types", "uint16",
+    "uint32", "uint64", "uint8", "value_and_grad", "vjp", "zeros", "zeros_like",
 ]  # fmt: skip
 
 

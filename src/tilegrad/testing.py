@@ -1,7 +1,7 @@
 """Checks of ops and of gradients, for our tests and for authors of ops.
 
-`check_op` holds an op's rules against each other on one sample; `gradcheck` holds a launch's gradient against finite
-differences. Both raise AssertionError with what was off. Does not need pytest.
+`check_op` holds an op's rules against each other on one sample; `gradcheck` (of the package of that name) holds a
+launch's gradient against finite differences. Both raise AssertionError with what was off. Does not need pytest.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tilegrad import compiler
 from tilegrad import dtypes as dt
 from tilegrad.ad import Backward, differentiate
 from tilegrad.ad.claims import CLAIMED
+from tilegrad.gradcheck import GradcheckError, Report, gradcheck
 from tilegrad.ir.builder import Builder
 from tilegrad.ir.core import Block, Kernel, Value
 from tilegrad.ir.opdef import OpDef
@@ -23,13 +24,16 @@ from tilegrad.ir.parser import parse
 from tilegrad.ir.printer import to_text
 from tilegrad.ir.types import ArrayType, ScalarType, TileType, Type, dtype_of
 from tilegrad.ir.verify import verify
-from tilegrad.kernel import launch, launch_tiled
 from tilegrad.op import REGISTRY, Sample, infer_types
 from tilegrad.ops.control import finish
 from tilegrad.passes import effects
-from tilegrad.runtime.arrays import Array, array
-from tilegrad.tape import Tape, is_float
 from tilegrad.tape.records import final_contents
+
+__all__ = [
+    "GradcheckError", "OneOp", "Report", "assert_close", "check_gradient", "check_kernel_gradient",
+    "check_low_precision_gradient", "check_op", "check_second_derivative", "check_text", "gradcheck",
+    "is_differentiable", "one_op_kernel", "operand_kind", "run_body", "run_one",
+]  # fmt: skip
 
 Host = np.ndarray[Any, Any]
 Rng = np.random.Generator
@@ -329,55 +333,3 @@ def _slope(f: Callable[[list[Any]], float], values: Sequence[Any], k: int, direc
 def _require_slope(expected: float, got: float, tolerance: float, what: str) -> None:
     close = abs(expected - got) <= tolerance * max(1.0, abs(expected))
     assert close, f"{what}: finite differences {expected}, adjoint {got}"
-
-
-def gradcheck(
-    kernel: Any,
-    dim: int | Sequence[int],
-    inputs: Sequence[Any],
-    outputs: Sequence[Any],
-    *,
-    tiled: bool = True,
-    block_dim: int | None = None,
-    device: str = "cpu",
-    step: float = 1e-6,
-    tolerance: float = 1e-5,
-    rng: Rng | None = None,
-) -> None:
-    """Hold the gradient that a Tape gives for a launch against central differences, along random directions.
-
-    Args:
-        kernel, dim, inputs, outputs, block_dim: as for a launch; arrays are not changed.
-        tiled: `launch_tiled` or `launch`.
-        step: how far the inputs are moved. The default suits float64; for float32 take 1e-2 and tolerance 1e-2.
-        tolerance: largest error allowed, relative to the slope or to 1.
-
-    Raises:
-        AssertionError: names the input whose gradient is wrong.
-    """
-    rng = rng or np.random.default_rng(0)
-    start = launch_tiled if tiled else launch
-    values = _copies([x.numpy() if isinstance(x, Array) else x for x in (*inputs, *outputs)])
-    first = len(inputs)
-    seeds = {
-        k: rng.standard_normal(x.shape).astype(x.dtype) for k, x in enumerate(values) if k >= first and is_float(x)
-    }
-
-    def run(args: Sequence[Any]) -> None:
-        start(kernel, dim, inputs=args, block_dim=block_dim, device=device)
-
-    def loss(args: Sequence[Any]) -> float:
-        fresh = _copies(args)
-        run(fresh)
-        return float(sum(np.sum(fresh[k].astype(np.float64) * s) for k, s in seeds.items()))
-
-    args = [array(x, requires_grad=is_float(x)) if isinstance(x, np.ndarray) else x for x in _copies(values)]
-    with Tape() as tape:
-        run(args)
-    tape.backward(grads={args[k]: array(s) for k, s in seeds.items()})
-    for k in range(first):
-        if isinstance(values[k], np.ndarray) and is_float(values[k]):
-            direction = rng.standard_normal(values[k].shape)
-            expected = _slope(loss, values, k, direction, step)
-            got = float(np.sum(np.asarray(args[k].grad) * direction))
-            _require_slope(expected, got, tolerance, f"{kernel!r}, input {k} on {device}")

@@ -9,7 +9,7 @@ Does not optimise anything.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -24,7 +24,15 @@ from tilegrad.printing import WHOLE_BLOCK, in_order
 _PLACES = ("lane_id", "thread_id")
 
 
-def run(kernel: Kernel, args: Sequence[Any], grid: tuple[int, ...]) -> None:
+class Observer(Protocol):
+    """Is told of every op without regions, with its live operands: copy what is to be kept."""
+
+    def before(self, op: Op, operands: Sequence[Any]) -> None: ...
+
+    def after(self, op: Op, operands: Sequence[Any], results: Sequence[Any]) -> None: ...
+
+
+def run(kernel: Kernel, args: Sequence[Any], grid: tuple[int, ...], observer: Observer | None = None) -> None:
     """Run all blocks of a launch. Arrays are NumPy arrays (or hold one in `data`) and are written in place."""
     total = int(np.prod(grid, dtype=np.int64))
     blocks = total if kernel.tiled else -(-total // kernel.block_dim)
@@ -34,7 +42,7 @@ def run(kernel: Kernel, args: Sequence[Any], grid: tuple[int, ...]) -> None:
         token = context.set(here)
         try:
             with np.errstate(all="ignore"):
-                frame = _Frame(None, np.arange(here.lanes), None)
+                frame = _Frame(None, np.arange(here.lanes), None, observer)
                 frame.env.update(zip(kernel.params, values, strict=True))
                 _run_block(kernel.body, frame)
         except TilegradError as error:
@@ -59,8 +67,9 @@ class _Frame:
     `select` picks this frame's lanes out of those of the outer frame; None: all of them.
     """
 
-    def __init__(self, outer: _Frame | None, lanes: Any, select: Any) -> None:
+    def __init__(self, outer: _Frame | None, lanes: Any, select: Any, observer: Observer | None = None) -> None:
         self.outer = outer
+        self.observer: Observer | None = outer.observer if outer is not None else observer
         self.lanes = lanes
         self.select = select
         self.env: dict[Value, Any] = {}
@@ -112,6 +121,17 @@ def _array_of(op: Op, frame: _Frame) -> str:
 
 
 def _run_op(op: Op, frame: _Frame) -> None:
+    observer = frame.observer
+    if observer is None or op.regions:
+        _execute(op, frame)
+        return
+    operands = [frame.get(v) for v in op.operands]
+    observer.before(op, operands)
+    _execute(op, frame)
+    observer.after(op, operands, [frame.get(v) for v in op.results])
+
+
+def _execute(op: Op, frame: _Frame) -> None:
     handler = _HANDLERS.get(op.name)
     if handler is not None:
         results = handler(op, frame)
