@@ -634,10 +634,10 @@ def reads_back(x: F1, c: F1, y: F1):
 
 
 @tg.kernel
-def uses_old_value(x: F1, n: I1, y: F1):
+def uses_old_value(x: F1, n: F1, y: F1):
     i = tg.tid()
-    place = tg.atomic_add(n, 0, 1)
-    y[place] = x[i]
+    old = tg.atomic_add(n, 0, x[i])
+    y[i] = old * old
 
 
 @tg.kernel
@@ -650,7 +650,7 @@ def maximum(x: F1, y: F1, z: F1):
     ("kernel", "args", "lines"),
     [
         (reads_back, (values(3), values(1), values(3)), ["tg.atomic_add(c, 0, x[i])", "y[i] = c[0]"]),
-        (uses_old_value, (values(3), np.zeros(1, np.int32), values(3)), ["place = tg.atomic_add"]),
+        (uses_old_value, (values(3), values(1), values(3)), ["old = tg.atomic_add"]),
         (maximum, (values(3), values(1), values(3)), ["tg.atomic_max"]),
     ],
 )

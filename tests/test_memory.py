@@ -1138,3 +1138,31 @@ def test_lanes_finish_an_update_before_the_next(block_dim: int) -> None:
         found.append((s, y))
     np.testing.assert_array_equal(found[0][0], found[1][0])
     np.testing.assert_array_equal(found[0][1], found[1][1])
+
+
+@tg.kernel
+def compacted(x: F1, n: I1, y: F1) -> None:
+    k = tg.tid()
+    if x[k] > 0.0:
+        place = tg.atomic_add(n, 0, 1)
+        y[place] = tg.sin(x[k]) * float64_of(place)
+
+
+@tg.kernel
+def appended(x: F2, n: I1, m: I1, y: F1) -> None:
+    k = tg.tid()
+    for j in range(3):
+        if x[k, j] > 0.0:
+            y[tg.atomic_add(n, 0, 1) % 40] = x[k, j] * x[k, 0]
+        tg.atomic_add(m, 0, 1)
+
+
+@both
+@pytest.mark.parametrize("block_dim", [1, 4, 64])
+def test_places_from_a_counter(device: str, block_dim: int) -> None:
+    """The backward pass counts again, in the same order."""
+    rng = np.random.default_rng(16)
+    x, n = rng.standard_normal(30), ints(2)
+    gradcheck(compacted, 30, [x, n], [np.zeros(40)], tiled=False, block_dim=block_dim, device=device)
+    x = rng.standard_normal((11, 3))
+    check(appended, 11, x, n, ints(0), np.zeros(40), tiled=False, block_dim=block_dim, device=device)
