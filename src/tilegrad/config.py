@@ -38,6 +38,8 @@ class Config:
     verify: bool
     #: turns of a loop that a backward pass may save; longer loops save checkpoints (TILEGRAD_SAVED_TURNS)
     saved_turns: int = 256
+    #: whether tapes record launches of kernels that do not say so themselves (TILEGRAD_ENABLE_BACKWARD)
+    enable_backward: bool = True
     #: fill what a kernel has not written yet with NaN, so that it shows (TILEGRAD_DEBUG)
     debug: bool = False
 
@@ -50,5 +52,6 @@ config = Config(
     block_dim=int(os.environ.get("TILEGRAD_BLOCK_DIM", "256")),
     verify=_flag("TILEGRAD_VERIFY", False),
     saved_turns=int(os.environ.get("TILEGRAD_SAVED_TURNS") or 256),
+    enable_backward=_flag("TILEGRAD_ENABLE_BACKWARD", True),
     debug=_flag("TILEGRAD_DEBUG", False),
 )

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
 from tilegrad import ad
 from tilegrad.config import config
 from tilegrad.diagnostics import LaunchError
+from tilegrad.frontend.custom import GradientOf, differentiates, gradient_of
 from tilegrad.ir import core
 from tilegrad.kernel import Kernel, launch, launch_grid, launch_tiled
 from tilegrad.runtime.arrays import Array, foreign
@@ -80,6 +81,7 @@ def vjp(
     return pullback
 
 
+@overload
 def grad(
     kernel: Kernel,
     dim: int | Sequence[int],
@@ -89,10 +91,32 @@ def grad(
     tiled: bool = True,
     block_dim: int | None = None,
     device: str | None = None,
-) -> tuple[np.ndarray[Any, Any] | None, ...]:
-    """Run a launch whose `output` has one element, and return the gradient of it with respect to every input.
+) -> tuple[np.ndarray[Any, Any] | None, ...]: ...
+@overload
+def grad(kernel: Callable[..., Any], /, *, argnums: int | Sequence[int] | None = None) -> GradientOf: ...
+@differentiates(with_value=False)
+def grad(
+    kernel: Any,
+    dim: int | Sequence[int] = 1,
+    inputs: Sequence[Any] = (),
+    output: Any = None,
+    *,
+    tiled: bool = True,
+    block_dim: int | None = None,
+    device: str | None = None,
+    argnums: int | Sequence[int] | None = None,
+) -> Any:
+    """The gradient of a launch on the host, or of a function inside a kernel.
 
-    See `vjp` for the arguments, the results and the errors.
+    `grad(kernel, dim, inputs, output)` runs a launch whose `output` has one element, and returns the gradient of it
+    with respect to every input. See `vjp` for the arguments, the results and the errors.
+
+    `grad(f)` can be called in a kernel, with the arguments of `f`: a @func, a lambda or a builtin that takes numbers,
+    vectors and tiles and returns a number. It gives the derivative with respect to each argument of floats, a tuple
+    unless there is only one; `argnums=` (a position, or several) chooses others. Arrays are constants for it, and `f`
+    must not change any. `grad(grad(f))` works, and so does differentiating a kernel that calls it, exactly.
+
+    Raises: TypeMismatch while the kernel is compiled, if `f` returns no number or no argument is one of floats.
 
     Example:
         >>> import numpy as np, tilegrad as tg
@@ -103,7 +127,22 @@ def grad(
         >>> (g,) = tg.grad(norm, 1, [np.array([3, 4], np.float32)], np.zeros(1, np.float32))
         >>> g.astype(np.float64).round(3).tolist()
         [0.6, 0.8]
+        >>> @tg.func
+        ... def energy(r: float):
+        ...     return r ** -12.0 - r ** -6.0
+        >>> @tg.kernel
+        ... def force(r: tg.array1d[float], f: tg.array1d[float]):
+        ...     i = tg.tid()
+        ...     f[i] = -tg.grad(energy)(r[i])
+        >>> f = np.zeros(1, np.float32)
+        >>> tg.launch(force, 1, inputs=[np.array([1], np.float32)], outputs=[f])
+        >>> f.tolist()
+        [6.0]
     """
+    if not isinstance(kernel, Kernel):
+        return gradient_of(kernel, argnums, with_value=False)
+    if output is None:
+        raise LaunchError("grad of a kernel needs its launch: grad(kernel, dim, inputs, output)")
     host = np.asarray(output.data if isinstance(output, Array) else output)
     if host.size != 1:
         raise LaunchError(
@@ -111,6 +150,32 @@ def grad(
         )
     pullback = vjp(kernel, dim, inputs, [output], tiled=tiled, block_dim=block_dim, device=device)
     return pullback(np.ones_like(host))
+
+
+@differentiates(with_value=True)
+def value_and_grad(function: Callable[..., Any], argnums: int | Sequence[int] | None = None) -> GradientOf:
+    """The value and the gradient of a function, inside a kernel: `value, slope = value_and_grad(f)(x)`.
+
+    See `grad` for the arguments and the gradient.
+
+    Example:
+        >>> import numpy as np, tilegrad as tg
+        >>> @tg.func
+        ... def f(x: float):
+        ...     return x * x - 2.0
+        >>> @tg.kernel
+        ... def newton(y: tg.array1d[float]):
+        ...     x = 1.0
+        ...     for _ in range(5):
+        ...         value, slope = tg.value_and_grad(f)(x)
+        ...         x -= value / slope
+        ...     y[0] = x
+        >>> y = np.zeros(1, np.float32)
+        >>> tg.launch(newton, 1, outputs=[y])
+        >>> round(float(y[0]), 5)
+        1.41421
+    """
+    return gradient_of(function, argnums, with_value=True)
 
 
 def jvp(

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from tilegrad.diagnostics import GradientUndefined
 from tilegrad.ir.core import Block, Kernel, Op, Value, free_values
 from tilegrad.ir.types import ArrayType, ScalarType, TileType, Type, is_varying, items_of
+from tilegrad.ops import custom
 
 
 def region_kind(op: Op) -> str:
@@ -70,8 +71,11 @@ def edges(op: Op) -> Iterator[tuple[Value, Value]]:
     elif kind == "map":
         yield from zip(op.operands, op.regions[0].args, strict=True)
         yield from zip(op.regions[0].yields, op.results, strict=True)
-    else:
-        yield from ((x, y) for x in op.operands for y in op.results)
+    elif op.definition is custom.replayed:
+        yield from zip(op.operands, op.results, strict=False)
+    elif op.definition is not custom.stopped:
+        inputs = custom.split(op, op.operands)[1] if op.definition is custom.custom else op.operands
+        yield from ((x, y) for x in inputs for y in op.results)
 
 
 def reach(starts: Iterable[Value], links: dict[Value, list[Value]]) -> set[Value]:
@@ -95,6 +99,8 @@ class Memory:
     reads: dict[int, Op] = field(default_factory=dict)  # group -> the first op that does this to it
     writes: dict[int, Op] = field(default_factory=dict)
     atomics: dict[int, Op] = field(default_factory=dict)
+    #: array values whose elements are read without derivatives
+    stopped: set[Value] = field(default_factory=set)
 
     def arrays(self, op: Op) -> list[Value]:
         return [v for v in op.operands if isinstance(v.type, ArrayType)]
@@ -117,7 +123,10 @@ def memory_use(kernel: Kernel) -> Memory:
             continue
         for v in op.results:
             if isinstance(v.type, ArrayType):
-                memory.roots[v] = memory.roots[memory.arrays(op)[0]]
+                base = memory.arrays(op)[0]
+                memory.roots[v] = memory.roots[base]
+                if op.definition is custom.stopped or base in memory.stopped:
+                    memory.stopped.add(v)
         tables = [{"write": memory.writes, "atomic": memory.atomics}.get(op.definition.effect)]
         tables += [memory.reads] if reads_elements(op) else []
         for p in memory.params(op):
@@ -147,14 +156,20 @@ class Activity:
 
     def touches(self, op: Op) -> bool:
         """Whether `op` reads or writes elements that have a gradient."""
+        if op.definition is custom.custom:
+            return any(v in self.arrays for v in custom.split(op, op.operands)[2])
         effect = op.definition.effect in ("read", "write", "atomic")
         return effect and any(v in self.arrays for v in op.operands)
 
     def stores(self, op: Op) -> bool:
-        """Whether `op` changes elements that have a gradient, or a stack with differentiated items."""
+        """Whether `op` changes elements that have a gradient, or a stack with differentiated items.
+
+        A custom gradient of a function of arrays may do so.
+        """
         if op.name in ("push", "pop"):
             return bool(self.items.get(op.operands[0]))
-        return op.definition.effect in ("write", "atomic") and self.touches(op)
+        changes = op.definition.effect in ("write", "atomic") or op.definition is custom.custom
+        return changes and self.touches(op)
 
     def has_stores(self, op: Op) -> bool:
         """Whether `op`, or an op in its regions, changes elements that have a gradient."""
@@ -173,14 +188,20 @@ class Activity:
         return list(found)
 
 
-def analyse(kernel: Kernel, memory: Memory, wrt: Sequence[bool]) -> Activity:
-    """Find the differentiated values of `kernel` for the gradient arrays that `wrt` selects."""
-    arrays = {v for v, p in memory.roots.items() if wrt[p] and isinstance(v.type, ArrayType)}
+def analyse(
+    kernel: Kernel, memory: Memory, wrt: Sequence[bool], starts: Iterable[Value] = (), ends: Iterable[Value] = ()
+) -> Activity:
+    """Find the differentiated values of `kernel` for the gradient arrays that `wrt` selects.
+
+    Besides, derivatives begin at the values `starts` and end at `ends`.
+    """
+    arrays = {v for v, p in memory.roots.items()
+              if wrt[p] and isinstance(v.type, ArrayType) and v not in memory.stopped}  # fmt: skip
     activity = Activity(set(), arrays)
     forward: dict[Value, list[Value]] = {}
     backward: dict[Value, list[Value]] = {}
-    sources: list[Value] = []
-    sinks: list[Value] = []
+    sources: list[Value] = list(starts)
+    sinks: list[Value] = list(ends)
     for op in kernel.body.walk():
         if op.name == "yield":
             continue

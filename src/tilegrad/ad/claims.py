@@ -6,6 +6,8 @@ arrays. What it leaves is given to the backward kernel as one more array for eac
 The backward kernel runs its blocks and its forward sweep in the launch's order, and the first update that finds its
 own value there *claims* it.
 
+Updates of arrays without a gradient (counters, say) whose old values are used are simply repeated, on a private copy.
+
 Sums whose old values have a cotangent, and exchanges, are undone in the order opposite to the launch's instead: the
 blocks of their backward kernel are descending.
 """
@@ -19,6 +21,8 @@ from tilegrad.ad import residuals
 from tilegrad.ad.activity import Activity, Memory
 from tilegrad.diagnostics import GradientUndefined
 from tilegrad.ir.core import Block, Kernel, Op
+from tilegrad.ir.types import ArrayType
+from tilegrad.ops import custom
 
 CLAIMED = ("array_atomic_min", "array_atomic_max")
 _ORDERED = ("array_atomic_exch", "array_exch_back")
@@ -56,6 +60,23 @@ def finals(memory: Memory, ops: Iterable[Op]) -> tuple[int, ...]:
     return tuple(sorted({p for op in ops for p in memory.params(op)}))
 
 
+def afters(kernel: Kernel, memory: Memory) -> tuple[int, ...]:
+    """The parameters that a gradient of the user's reads as they are after the launch, which changes them."""
+    found: set[int] = set()
+    for op in kernel.body.walk():
+        given = op.operands if op.definition in (custom.custom, custom.replayed) else ()
+        others = custom.split(op, given)[3] if op.definition is custom.custom else given
+        places = [memory.roots[v] for v in others if isinstance(v.type, ArrayType)]
+        found.update(p for p in places if memory.groups[p] in {*memory.writes, *memory.atomics})
+    return tuple(sorted(found))
+
+
+def whole_prelude(kernel: Kernel, memory: Memory) -> Kernel:
+    """The kernel without what no array needs."""
+    roots = [op for op in kernel.body.walk() if op.definition.effect in residuals.EFFECTS]
+    return residuals.keep(kernel, memory, roots)[0]
+
+
 def prelude(kernel: Kernel, memory: Memory, ops: Iterable[Op]) -> Kernel:
     """The kernel without what these updates do not need."""
     kept, _ = residuals.keep(kernel, memory, ops)
@@ -82,6 +103,18 @@ def undone(kernel: Kernel, memory: Memory, activity: Activity) -> frozenset[int]
                     help="give the loop the same number of turns in all lanes, with an `if` inside",
                 )  # fmt: skip
     return frozenset(found)
+
+
+def repeated(kernel: Kernel, memory: Memory, activity: Activity, undone: frozenset[int]) -> frozenset[Op]:
+    """The updates of counters and the like, whose old values the backward kernel finds again on a private copy."""
+    if undone or kernel.descending:
+        return frozenset()
+    used = {v for op in kernel.body.walk() for v in op.operands}
+    updates = [op for op in kernel.body.walk() if op.definition.effect == "atomic"]
+    groups = {op: {memory.groups[p] for p in memory.params(op)} for op in updates}
+    wanted = {g for op in updates if any(v in used for v in op.results) for g in groups[op]}
+    other = {g for op in updates if activity.touches(op) for g in groups[op]} | {*memory.reads, *memory.writes}
+    return frozenset(op for op in updates if groups[op] <= wanted - other)
 
 
 def _with_loops(block: Block, apart: bool) -> Iterator[tuple[Op, bool]]:

@@ -18,10 +18,11 @@ from tilegrad.ad import activity as act
 from tilegrad.ad.cotangents import zero
 from tilegrad.diagnostics import GradientUndefined, TilegradError
 from tilegrad.ir.core import Block, Kernel, Op, Value
+from tilegrad.ir.fragment import Fragment
 from tilegrad.ir.rewrite import Rewriter
 from tilegrad.ir.types import ArrayType, StackType, TileType, Type, dtype_of
 from tilegrad.op import REGISTRY, constant
-from tilegrad.ops import control
+from tilegrad.ops import control, custom
 
 #: Ops whose results are linear in all their float operands together.
 LINEAR = frozenset(
@@ -63,9 +64,25 @@ class Active:
     items: set[tuple[Value, int]] = field(default_factory=set)
 
 
-def find_active(kernel: Kernel) -> Active:
-    """Follow floats from the arrays through the kernel until nothing is new."""
-    found = Active({p for p in kernel.params if isinstance(p.type, ArrayType) and p.type.dtype.is_float})
+def push_code(code: Fragment, moving: Sequence[int]) -> Fragment:
+    """Code with the tangents of the parameters `moving` as further parameters, that yields those of its results."""
+    params = [code.params[k] for k in moving]
+    forward = _Forward(Kernel(code.name, code.block), params)
+    args = [Value(p.type, p.name, index=k) for k, p in enumerate((*code.params, *params))]
+    forward.values.update(zip(code.params, args, strict=False))
+    forward.tangents.update(zip(params, args[len(code.params) :], strict=True))
+    forward.builder.block = made = Block(tuple(args))
+    with forward.builder.active():
+        for op in code.block.ops[:-1]:
+            results = forward.op(op, tuple(forward.value(v) for v in op.operands))
+            forward.values.update(zip(op.results, results, strict=True))
+        control.finish(forward.builder, [forward._rate(v) for v in code.yields if act.is_float(v.type)])
+    return Fragment(code.name, made)
+
+
+def find_active(kernel: Kernel, starts: Iterable[Value]) -> Active:
+    """Follow floats from where they start through the kernel until nothing is new."""
+    found = Active(set(starts))
     ops = list(kernel.body.walk())
     size = -1
     while size != len(found.values) + len(found.items):
@@ -82,7 +99,9 @@ def find_active(kernel: Kernel) -> Active:
 def _reached(op: Op, found: Active) -> Iterator[Value]:
     if op.name == "pop":
         yield from (v for k, v in enumerate(op.results) if (op.operands[0], k) in found.items)
-    elif op.regions:
+    elif op.regions or op.definition in (custom.stopped, custom.custom, custom.replayed):
+        if op.definition is custom.custom and any(v in found.values for v in custom.split(op, op.operands)[2]):
+            yield from op.results
         yield from (b for a, b in act.edges(op) if a in found.values and act.is_float(b.type))
     elif any(v in found.values for v in op.operands):
         yield from (v for v in op.results if act.is_float(v.type) or _is_floats(v.type))
@@ -93,9 +112,10 @@ def _is_floats(t: Type) -> bool:
 
 
 class _Forward(Rewriter):
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, starts: Iterable[Value] | None = None) -> None:
         super().__init__(kernel)
-        self.active = find_active(kernel)
+        arrays = [p for p in kernel.params if _is_floats(p.type)]
+        self.active = find_active(kernel, arrays if starts is None else starts)
         self.tangents: dict[Value, Value] = {}
 
     def make(self) -> Tangent:
@@ -125,6 +145,8 @@ class _Forward(Rewriter):
                 return self.copy(op, operands)
             given = [self.tangents.get(v) for v in op.operands]
             results = self.copy(op, operands)
+            if op.definition is custom.stopped:
+                return results
             if any(t is not None for t in given):
                 self.tangents.update(self._rates(op, operands, results, given))
             return results
@@ -137,8 +159,14 @@ class _Forward(Rewriter):
         """The tangents of the results of an op, given those of its operands."""
         floats = [k for k, v in enumerate(results) if act.is_float(v.type) or _is_floats(v.type)]
         writes = op.definition.effect in ("write", "atomic")
-        if op.name in LINEAR:
-            rates: Sequence[Value | None] = self._linear(op, operands, results, given)
+        if op.definition is custom.replayed:
+            rates: Sequence[Value | None] = given[: len(results)]
+        elif op.definition is custom.custom:
+            rates = self._custom(op, operands, results, given)
+        elif op.definition is custom.pullback:
+            rates = self._pullback(op, operands, results, given)
+        elif op.name in LINEAR:
+            rates = self._linear(op, operands, results, given)
         elif not floats and not writes:
             return {}
         elif op.definition.adjoint is None or writes:
@@ -149,6 +177,54 @@ class _Forward(Rewriter):
         else:
             rates = self._transposed(op, operands, results, given)
         return {op.results[k]: r for k, r in enumerate(rates) if r is not None and k in floats}
+
+    def _custom(
+        self, op: Op, operands: tuple[Value, ...], results: tuple[Value, ...], given: list[Value | None]
+    ) -> Sequence[Value | None]:
+        """The transpose of the user's rule, which is linear in the cotangents."""
+        code: Fragment = op.attrs["code"]
+        raws, inputs, arrays, others = custom.split(op, operands)
+        _, rates, tangents, _ = custom.split(op, given)
+        first = len(raws)
+        places = [k for k in range(first, first + len(arrays)) if tangents[k - first] is not None]
+        reads = [o.operands for o in code.block.walk() if o.definition.effect == "read"]
+        if any(code.params[k] in operands for operands in reads for k in places):
+            raise GradientUndefined(f"no forward derivative: `{code.name}` reads the gradient of an array", loc=op.loc)
+        args = [*(zero(v.type) for v in raws), *arrays, *others]
+        cts = [zero(v.type) if t is None else control.as_type(t, v.type) for v, t in zip(inputs, rates, strict=True)]
+        into = [t for t in tangents if t is not None]
+        return _results(custom.pullback(*args, *cts, *into, code=code, wrt=tuple(range(first)), into=tuple(places)))
+
+    def _pullback(
+        self, op: Op, operands: tuple[Value, ...], results: tuple[Value, ...], given: list[Value | None]
+    ) -> Sequence[Value | None]:
+        """d(J(x)^T c) = J(x)^T dc + the pullback, with c, of the tangent of the code along dx."""
+        code, wrt = op.attrs["code"], op.attrs["wrt"]
+        if op.attrs["into"]:
+            raise GradientUndefined(f"no second forward derivative through `{code.name}`", loc=op.loc)
+        n = len(code.params)
+        totals: list[Value | None] = [None] * len(results)
+
+        def add(found: Sequence[Value]) -> None:
+            for k, v in enumerate(found):
+                old = totals[k]
+                totals[k] = v if old is None else cast(Value, REGISTRY["add"](old, v))
+
+        if any(t is not None for t in given[n:]):
+            pairs = zip(operands[n:], given[n:], strict=True)
+            cts = [zero(v.type) if t is None else control.as_type(t, v.type) for v, t in pairs]
+            add(_results(custom.pullback(*operands[:n], *cts, code=code, wrt=wrt, into=())))
+        moving = [k for k, t in enumerate(given[:n]) if t is not None]
+        if moving:
+            rates = [self._typed(given[k], operands[k].type) for k in moving]
+            along = push_code(code, moving)
+            add(_results(custom.pullback(*operands[:n], *rates, *operands[n:], code=along, wrt=wrt, into=())))
+        return totals
+
+    @staticmethod
+    def _typed(t: Value | None, wanted: Type) -> Value:
+        assert t is not None
+        return control.as_type(t, wanted)
 
     def _linear(
         self, op: Op, operands: tuple[Value, ...], results: tuple[Value, ...], given: list[Value | None]
@@ -260,6 +336,10 @@ class _Forward(Rewriter):
         count = len(op.results)
         self.tangents.update({op.results[k]: t for k, t in zip(moving, made[count:], strict=True)})
         return made[:count]
+
+
+def _results(made: Any) -> Sequence[Value]:
+    return made if isinstance(made, tuple) else (made,) if made is not None else ()
 
 
 def _ones(t: Type) -> Value:

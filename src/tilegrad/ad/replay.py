@@ -18,7 +18,7 @@ Does not reverse anything.
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,12 +31,15 @@ from tilegrad.ir.core import Block, Kernel, Op, Value
 from tilegrad.ir.opdef import OpDef
 from tilegrad.ir.types import ArrayType, ScalarType, StackType, TileType, Type, dtype_of, is_varying, items_of, shape_of
 from tilegrad.op import REGISTRY, constant, infer_types
-from tilegrad.ops import control
+from tilegrad.ops import control, custom
 
 
 def _nothing(*values: Any, **attrs: Any) -> Any:
     raise AssertionError("a value that a backward kernel cannot know")
 
+
+#: Ops whose results are taken from elsewhere in a backward kernel.
+_WITHOUT_CODE = (custom.stopped, custom.custom, custom.replayed, custom.pullback)
 
 #: Stands for a value that cannot be had a second time. One that survives in the backward kernel is an error.
 UNAVAILABLE = OpDef("unavailable", _nothing, cls="control")
@@ -57,6 +60,7 @@ class Frame:
         self.values: ChainMap[Value, Value] = ChainMap()
         self.grads: ChainMap[Value, Value] = ChainMap()
         self.finals: ChainMap[Value, Value] = ChainMap()  # what is left in arrays of atomic minima and maxima
+        self.afters: ChainMap[Value, Value] = ChainMap()  # arrays as they are after the launch
         self.sites: ChainMap[tuple[Block, str], list[Site]] = ChainMap()
         self.deferred: ChainMap[Value, Any] = ChainMap()  # see `lanes`
         self.stacks: ChainMap[Value, Value] = ChainMap()  # stacks of the cotangents of what stacks hold
@@ -69,10 +73,20 @@ class Frame:
         frame.values = self.values.new_child()
         frame.grads = self.grads.new_child()
         frame.finals = self.finals.new_child()
+        frame.afters = self.afters.new_child()
         frame.sites = self.sites.new_child()
         frame.deferred = self.deferred.new_child()
         frame.stacks = self.stacks.new_child()
         return frame
+
+    @property
+    def mirrors(self) -> tuple[ChainMap[Value, Value], ...]:
+        """The arrays that stand beside those of the kernel."""
+        return self.grads, self.finals, self.afters
+
+    def afterwards(self, values: Iterable[Value]) -> list[Value]:
+        """What code of the user's for the backward pass gets for values: arrays as they are after the launch."""
+        return [self.afters[v] if v in self.afters else self.values[v] for v in values]
 
     def __getitem__(self, v: Value) -> Value:
         return self.values[v]
@@ -88,14 +102,19 @@ class Replay:
     """Emits forward code into `builder`; see the module docstring."""
 
     def __init__(
-        self, kernel: Kernel, memory: Memory, activity: Activity, builder: Builder, claiming: Sequence[Op] = ()
-    ) -> None:
+        self, kernel: Kernel, memory: Memory, activity: Activity, builder: Builder, claiming: Sequence[Op] = (),
+        repeated: frozenset[Op] = frozenset(), *, pull: Callable[[Op, Sequence[Value], bool], Sequence[Value]],
+    ) -> None:  # fmt: skip
         self.kernel = kernel
         self.memory = memory
         #: for each atomic minimum or maximum a forward value for whether it has given the element its final value
         self.claims = {op: Value(ScalarType(dt.bool_, is_varying(op.result.type))) for op in claiming}
+        #: atomic updates whose old values are found again on private copies, in the launch's order
+        self.repeated = repeated
         self.activity = activity
         self.builder = builder
+        #: emits the results of a `pullback` op, given its operands and whether it stands in lane code
+        self.pull = pull
         self.pinned: set[Op] = set()
         self.turns: dict[Op, Value] = {}  # a forward value for the number of turns of each `while`
         self.saving: dict[Op, Op] = {}  # the stacks that save the carried values of loops, and the loops
@@ -106,7 +125,7 @@ class Replay:
         for op in block.ops:
             inside = [self._find_pinned(region) for region in op.regions]
             written = act.reads_elements(op) and self.memory.touches(op, self.memory.writes)
-            once = op in self.claims or op.definition.effect == "stack"
+            once = op in self.claims or op in self.repeated or op.definition.effect == "stack"
             if any(inside) or once or (written and not self.memory.touches(op, self.memory.atomics)):
                 self.pinned.add(op)
             if op.name == "while":
@@ -127,7 +146,7 @@ class Replay:
             if sweep:
                 self._open_sites(op, frame, frame.lane)
             {"if": self._if, "for": self._for, "while": self._while, "map": self._map}[op.name](op, frame)
-        elif op.definition.effect == "stack":
+        elif op.definition.effect == "stack" or op in self.repeated:
             self.clone(op, frame)
         elif op.definition.effect == "atomic":
             if op in self.claims:
@@ -140,8 +159,25 @@ class Replay:
         elif op.definition.effect == "write":
             if frame.first and self.memory.touches(op, self.memory.reads):
                 self.clone(op, frame)
+        elif op.definition in _WITHOUT_CODE:
+            self._user_defined(op, frame)
         elif op.definition.effect in ("none", "read"):
             self.clone(op, frame)
+
+    def _user_defined(self, op: Op, frame: Frame) -> None:
+        """What a user decides: the ops are gone in a backward kernel."""
+        if op.definition is custom.replayed:
+            others = op.operands[op.attrs["raws"] :]
+            made = custom.inline(op.attrs["code"], frame.afterwards(others))
+            frame.bind(op.results, [control.as_type(v, r.type) for v, r in zip(made, op.results, strict=True)])
+        elif op.definition is custom.pullback:
+            frame.bind(op.results, self.pull(op, frame.get(op.operands), frame.lane))
+        else:
+            for a, b in zip(op.operands, op.results, strict=False):
+                frame.bind([b], [frame[a]])
+                for mirror in frame.mirrors:
+                    if a in mirror:
+                        mirror[b] = mirror[a]
 
     def clone(self, op: Op, frame: Frame) -> None:
         """Emit the op again on the frame's values, and on the gradient arrays too if it selects part of an array."""
@@ -149,7 +185,7 @@ class Replay:
         types = infer_types(op.definition, tuple(v.type for v in operands), op.attrs)
         frame.bind(op.results, self.builder.insert(op.definition, operands, op.attrs, types=types).results)
         if any(isinstance(v.type, ArrayType) for v in op.results):
-            for mirror in (frame.grads, frame.finals):
+            for mirror in frame.mirrors:
                 if op.operands[0] in mirror:
                     mirrored = (mirror[op.operands[0]], *operands[1:])
                     mirror[op.result] = self.builder.insert(op.definition, mirrored, op.attrs, types=types).result

@@ -33,13 +33,15 @@ def prune(kernel: Kernel, forward_params: int) -> tuple[Kernel, set[Op]]:
 
 
 def keep(kernel: Kernel, memory: Memory, roots: Iterable[Op]) -> tuple[Kernel, set[Op]]:
-    """The same kernel without what its `roots` do not need, and the ops that it kept. Parameters stay."""
+    """The same kernel without what its `roots` (and yields) do not need, and the ops that it kept. Parameters stay."""
     live = _Live(kernel, memory)
     for op in roots:
         live.keep(op)
+    for v in kernel.body.yields:
+        live.need(v)
     live.finish()
     args = tuple(Value(p.type, p.name, index=i) for i, p in enumerate(kernel.params))
-    body = _Rebuild(live, dict(zip(kernel.params, args, strict=True))).block(kernel.body, args, ())
+    body = _Rebuild(live, dict(zip(kernel.params, args, strict=True))).block(kernel.body, args, kernel.body.yields)
     return dataclasses.replace(kernel, body=body), live.kept
 
 
@@ -57,6 +59,7 @@ class _Live:
         self.order: dict[Op, int] = {}
         self.stack_uses: dict[Value, list[Op]] = {}
         self.writes: dict[int, list[Op]] = {}
+        self.atomics: dict[int, list[Op]] = {}
         self._index(kernel.body, None)
 
     def _index(self, block: Block, owner: Op | None) -> None:
@@ -65,6 +68,9 @@ class _Live:
             self.order[op] = len(self.order)
             if op.name in ("push", "pop"):
                 self.stack_uses.setdefault(op.operands[0], []).append(op)
+            if op.definition.effect == "atomic":
+                for p in self.memory.params(op):
+                    self.atomics.setdefault(self.memory.groups[p], []).append(op)
             if op.definition.effect == "write":
                 for p in self.memory.params(op):
                     self.writes.setdefault(self.memory.groups[p], []).append(op)
@@ -117,6 +123,10 @@ class _Live:
         self._mark(op)
         for v in op.operands:
             self.need(v)
+        if op.definition.effect == "atomic":  # its result depends on all updates of the memory, also of other blocks
+            for p in self.memory.params(op):
+                for other in self.atomics[self.memory.groups[p]]:
+                    self.keep(other)
         if act.reads_elements(op):
             for p in self.memory.params(op):
                 for write in self.writes.get(self.memory.groups[p], ()):

@@ -18,6 +18,7 @@ from tilegrad.frontend.scope import TileRef
 from tilegrad.ir.core import Value
 from tilegrad.ir.types import TileType, shape_of
 from tilegrad.op import REGISTRY
+from tilegrad.ops import custom
 from tilegrad.ops.control import for_, if_, map_, while_
 from tilegrad.ops.indexing import constant_of
 
@@ -129,6 +130,8 @@ class Presence:
             candidates = [self.origins[v]] if v in self.origins else []
         elif op.definition is if_:
             candidates = [region.yields[v.index] for region in op.regions]
+        elif op.definition in (custom.custom, custom.replayed, custom.stopped):
+            candidates = [op.operands[v.index]]
         elif op.definition in (for_, while_):
             candidates = [op.operands[v.index + (3 if op.definition is for_ else 0)]]
         elif op.definition.elementwise is not None or op.definition is map_:

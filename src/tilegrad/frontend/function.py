@@ -168,6 +168,8 @@ class Function:
         self.name = name or (python.__name__ if python.__name__ != "<lambda>" else "lambda")
         self.source: Source = sources.find(python)
         self._around = _locals_around(python)
+        #: what else the user has defined: the function's "gradient" and its "replay"
+        self.custom: dict[str, Any] = {"gradient": None, "replay": None}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.python(*args, **kwargs)

@@ -19,8 +19,9 @@ from tilegrad import dtypes as dt
 from tilegrad.composite import Composite, first_leaf, map_parts
 from tilegrad.diagnostics import CompilerBug, TypeMismatch
 from tilegrad.frontend import signature
-from tilegrad.frontend.call import Calls, LocalFunction, RunTimeRange, Text
+from tilegrad.frontend.call import LocalFunction, RunTimeRange, Text
 from tilegrad.frontend.composites import ElementPlace, Place
+from tilegrad.frontend.custom import CustomCalls
 from tilegrad.frontend.flow import Carry
 from tilegrad.frontend.function import Capture, Function
 from tilegrad.frontend.lanes import Divergence, Divergent, LaneBuilder
@@ -80,7 +81,7 @@ _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
 }  # fmt: skip
 
 
-class Tracer(Calls):
+class Tracer(CustomCalls):
     """Visits statements and expressions. One instance makes one trace."""
 
     def __init__(self, builder: LaneBuilder, decisions: Decisions, grid_ndim: int, tiled: bool, block_dim: int) -> None:

@@ -19,6 +19,7 @@ from tilegrad.ops import (
     components,
     construction,
     control,
+    custom,
     debug,
     determinant,
     eigen,
@@ -59,7 +60,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     control, arithmetic, comparison, bits, cast, rounding, exponential, power, trigonometry,
     hyperbolic, error_functions,
     construction, random, memory, elements, components, views, indexing, indexed, gather, reduce, scan, matmul,
-    along, order, sort, histogram, products, lanes, stack, debug,
+    along, order, sort, histogram, products, lanes, stack, debug, custom,
     matrices, triangular, cholesky, lu, determinant, qr, eigen, fft,
     vectors, small_matrices, quaternions, transforms,
 )  # fmt: skip

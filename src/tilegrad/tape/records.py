@@ -150,13 +150,14 @@ class Launch:
         self._make_private([i for i, s in enumerate(backward.shadow_params) if s], values)
 
     def _finals(self, backward: ad.Backward, values: Sequence[Any]) -> list[Host]:
-        """What the prelude leaves in some arrays, with NaN where it has changed nothing."""
+        """What the prelude leaves in some arrays, for `finals` with NaN where it has changed nothing."""
         if backward.prelude is None:
             return []
         args = list(values)
         self._make_private(written_params(backward.prelude), args)
         launch_recorded(backward.prelude, args, self.grid, self.device)
-        return [final_contents(require_host(values[i]), require_host(args[i])) for i in backward.finals]
+        changed = [final_contents(require_host(values[i]), require_host(args[i])) for i in backward.finals]
+        return [*changed, *(require_host(args[i]) for i in backward.afters)]
 
     def _make_private(self, shadows: Sequence[int], values: list[Any]) -> None:
         """Replace arrays by private copies, laid out as the originals were."""
