@@ -413,6 +413,27 @@ def test_gradient_goes_to_the_lane(device: str) -> None:
     assert pullback(np.ones(6, F32))[0].tolist() == [0, 2 * 4, 4 * 6, 6 * 8, 0]
 
 
+@settings(max_examples=12)
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=5), st.integers(1, 40), st.data())
+def test_devices_agree_on_every_shape_and_block(sizes: list[int], block_dim: int, data: st.DataObject) -> None:
+    shape, size, lane = tuple(sizes), math.prod(sizes), data.draw(st.integers(0, block_dim - 1))
+    dtype = data.draw(st.sampled_from([tg.float32, tg.float64, tg.float16, tg.int8, tg.uint64]))
+    names = "ijklm"[: len(shape)]
+    kernel = build(
+        "def kernel(x, y: tg.array1d[tg.float64]):\n    block, lane = tg.tid()\n"
+        f"    t = tg.tile_fromfunction(lambda {', '.join(names)}: {' + 10 * '.join(names)}, shape, dtype=tg.float64)\n"
+        f"    u = tg.tile_from_thread(shape, x[lane], {lane}) + tg.tile_full(shape, x[0])\n"
+        "    tg.tile_store(y, tg.tile_reshape(t + tg.tile_astype(u, tg.float64), size))",
+        shape=shape, size=size,
+    )  # fmt: skip
+    x = np.arange(1, block_dim + 1).astype(dtype.np)
+    grid = sum(np.indices(shape)[k] * (10 if k else 1) for k in range(len(shape)))
+    for device in ("interpret", "cpu"):
+        y = np.zeros(size)
+        tg.launch_tiled(kernel, dim=1, inputs=[x, y], block_dim=block_dim, device=device)
+        assert y.tolist() == (grid + float(x[lane]) + float(x[0])).ravel().tolist()
+
+
 def test_an_absent_lane_has_nothing(device: str) -> None:
     def kernel(x: tg.array1d[float], o: tg.array1d[float]):
         i = tg.tid()
