@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from tilegrad import ad, interpreter
+from tilegrad import interpreter
 from tilegrad.codegen.combine import combine_code
 from tilegrad.codegen.kernel import Code, generate
 from tilegrad.codegen.registers import Target
@@ -23,14 +23,14 @@ from tilegrad.diagnostics import LaunchError
 from tilegrad.dtypes import DType
 from tilegrad.ir.core import Kernel
 from tilegrad.ir.types import dtype_of
-from tilegrad.passes import cse, dce, licm, simplify
+from tilegrad.passes import cse, dce, licm, operands, simplify
 from tilegrad.runtime import engine
 from tilegrad.runtime.launch import CompiledKernel, Sum, launch
 from tilegrad.schedule.storage import schedule
 
 #: The optimisations of Tile IR, in order.
 PASSES: tuple[Callable[[Kernel], Kernel], ...] = (
-    simplify.run, cse.run, licm.run, cse.run, dce.run,
+    simplify.run, cse.run, licm.run, cse.run, operands.run, dce.run,
 )  # fmt: skip
 
 

@@ -88,10 +88,15 @@ class Buffer:
     dtype: DType
     ptr: str
     shape: tuple[int, ...]
+    #: the last two axes lie the other way round in memory: columns are dense, not rows
+    swapped: bool = False
 
     @property
     def strides(self) -> tuple[int, ...]:
         """Distance between neighbours along each axis, in elements."""
+        if self.swapped:
+            *outer, m, n = Buffer(self.dtype, self.ptr, (*self.shape[:-2], self.shape[-1], self.shape[-2])).strides
+            return (*outer, n, m)
         result = [1] * len(self.shape)
         for k in range(len(self.shape) - 2, -1, -1):
             result[k] = result[k + 1] * self.shape[k + 1]
@@ -308,4 +313,5 @@ class Emitter(ABC):
         """out = a @ b (+ c), computed in the dtype of `out` (float32 for 16 bits) and rounded once.
 
         Leading axes are a batch, along which a and b are broadcast. `c` may be the memory of `out`.
+        `options["swap"]` tells which of a and b are given with their last two axes swapped.
         """

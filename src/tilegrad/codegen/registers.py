@@ -539,6 +539,21 @@ class RegisterEmitter(Emitter):
         text = f"call void @{full}({t} {m.name}, <{width} x ptr> {ptrs}, i32 {x.dtype.size}, <{width} x i1> {on})"
         self.f.do(text)
 
+    def transpose_square(self, rows: Sequence[Reg]) -> list[Reg]:
+        """The columns of as many vectors as each has elements: halves are interleaved until all are in place."""
+        n = len(rows)
+        vectors, t = list(rows), self._type(rows[0])
+        low = ", ".join(f"i32 {k // 2 + n * (k % 2)}" for k in range(n))
+        high = ", ".join(f"i32 {n // 2 + k // 2 + n * (k % 2)}" for k in range(n))
+        for _ in range(n.bit_length() - 1):
+            mixed = []
+            for a, b in zip(vectors[: n // 2], vectors[n // 2 :], strict=True):
+                for order in (low, high):
+                    text = f"shufflevector {t} {a.name}, {t} {b.name}, <{n} x i32> <{order}>"
+                    mixed.append(Reg(self.f.let(text), a.dtype, n))
+            vectors = mixed
+        return vectors
+
     def distance(self, start: str, end: str) -> Reg:
         """Bytes from one address to another."""
         a, b = (self.f.let(f"ptrtoint ptr {p} to i64") for p in (start, end))

@@ -28,6 +28,7 @@ from tilegrad.ops.shapes import require_dtype, require_tile
 from tilegrad.ops.views import shape_of, tile_reshape, tile_transpose
 
 Shape = tuple[int, ...]
+Swap = tuple[bool, bool]
 
 
 # --- types and shapes -------------------------------------------------------------------------------------------------
@@ -123,27 +124,41 @@ def can_accumulate(a: Any, b: Any, c: Any) -> bool:
 
 
 @op(cls="block", cooperative=True)
-def tile_matmul(a: Tile, b: Tile, *, dtype: DType | None = None) -> Tile:
+def tile_matmul(a: Tile, b: Tile, *, dtype: DType | None = None, swap: Swap = (False, False)) -> Tile:
     """The matrix products of two tiles of rank 2 or more; see `matmul` for what users call.
 
     Args:
         dtype: the element type of the result, and of the sums unless it has 16 bits; that of `a` if None.
+        swap: whether a, and b, are given with their last two axes swapped.
 
     Gradient: ct @ b.T for a and a.T @ ct for b, summed over the batch axes along which the operand was broadcast.
     """
     out = dtype or dt.of_array(a)
     wide = carrier(out).np
+    a, b = _unswapped(a, swap[0]), _unswapped(b, swap[1])
     return np.matmul(a.astype(wide), b.astype(wide)).astype(out.np)
 
 
+def _unswapped(t: Any, swap: bool) -> Any:
+    """An operand with its last two axes in order."""
+    if not swap:
+        return t
+    if isinstance(t, TileType):
+        return TileType(t.dtype, (*t.shape[:-2], t.shape[-1], t.shape[-2]))
+    return np.swapaxes(t, -1, -2) if isinstance(t, np.ndarray) else swapped(t)
+
+
 @infer(tile_matmul)
-def _tile_matmul_infer(a: TileType, b: TileType, *, dtype: DType | None = None) -> Type:
-    return _product_type(a, b, dtype)
+def _tile_matmul_infer(a: TileType, b: TileType, *, dtype: DType | None = None, swap: Swap = (False, False)) -> Type:
+    return _product_type(_unswapped(a, swap[0]), _unswapped(b, swap[1]), dtype)
 
 
 @adjoint(tile_matmul)
-def _tile_matmul_adjoint(ct: Any, out: Any, a: Any, b: Any, *, dtype: DType | None = None) -> Any:
-    return _cotangent_of_a(ct, a, b), _cotangent_of_b(ct, a, b)
+def _tile_matmul_adjoint(
+    ct: Any, out: Any, a: Any, b: Any, *, dtype: DType | None = None, swap: Swap = (False, False)
+) -> Any:
+    x, y = _unswapped(a, swap[0]), _unswapped(b, swap[1])
+    return _unswapped(_cotangent_of_a(ct, x, y), swap[0]), _unswapped(_cotangent_of_b(ct, x, y), swap[1])
 
 
 def _cotangent_of_a(ct: Any, a: Any, b: Any) -> Any:
@@ -200,8 +215,10 @@ def _as(t: Any, dtype: DType | None) -> Any:
 
 
 @lower(tile_matmul)
-def _tile_matmul_lower(e: Emitter, outs: list[Buffer], a: Buffer, b: Buffer, *, dtype: DType | None = None) -> None:
-    e.matmul(outs[0], a, b, None, options={})
+def _tile_matmul_lower(
+    e: Emitter, outs: list[Buffer], a: Buffer, b: Buffer, *, dtype: DType | None = None, swap: Swap = (False, False)
+) -> None:
+    e.matmul(outs[0], a, b, None, options={"swap": swap})
 
 
 #: shapes of a and b: one matrix, batches that agree, that broadcast on either side or on both, and small ranks
@@ -224,21 +241,31 @@ def _tile_matmul_samples(rng: np.random.Generator) -> Iterator[Sample]:
         yield Sample(tuple(_whole(rng, d, (3, 5, 7), (1, 7, 3))))
     for a, b in _SHAPES:
         yield Sample((rng.standard_normal(a), rng.standard_normal(b)))
+    yield from _swapped_samples(rng)
+
+
+def _swapped_samples(rng: np.random.Generator) -> Iterator[Sample]:
+    for d in (dt.float64, dt.float32, dt.float16, dt.int8):
+        for swap in ((True, False), (False, True), (True, True)):
+            for m, k, n in ((5, 7, 3), (17, 33, 20), (3, 16, 1), (32, 16, 64)):
+                a, b = ((m, k)[::-1] if swap[0] else (m, k)), ((k, n)[::-1] if swap[1] else (k, n))
+                yield Sample(tuple(_whole(rng, d, (2, *a), b)), {"swap": swap})
 
 
 @op(cls="block", cooperative=True)
-def tile_matmul_add(a: Tile, b: Tile, c: Tile) -> Tile:
-    """a @ b + c: what `c += a @ b` leaves in c, in one step, in the dtype of c.
+def tile_matmul_add(a: Tile, b: Tile, c: Tile, *, swap: Swap = (False, False)) -> Tile:
+    """a @ b + c: what `c += a @ b` leaves in c, in one step, in the dtype of c. `swap`: see tile_matmul.
 
     Gradient: that of the product for a and b, the cotangent itself for c.
     """
     wide = carrier(dt.of_array(c)).np
+    a, b = _unswapped(a, swap[0]), _unswapped(b, swap[1])
     return (np.matmul(a.astype(wide), b.astype(wide)) + c.astype(wide)).astype(c.dtype)
 
 
 @infer(tile_matmul_add)
-def _tile_matmul_add_infer(a: TileType, b: TileType, c: TileType) -> Type:
-    t = _product_type(a, b, None)
+def _tile_matmul_add_infer(a: TileType, b: TileType, c: TileType, *, swap: Swap = (False, False)) -> Type:
+    t = _product_type(_unswapped(a, swap[0]), _unswapped(b, swap[1]), None)
     _check_sum(t, c)
     return c
 
@@ -253,13 +280,15 @@ def _check_sum(product: TileType, out: TileType) -> None:
 
 
 @adjoint(tile_matmul_add)
-def _tile_matmul_add_adjoint(ct: Any, out: Any, a: Any, b: Any, c: Any) -> Any:
-    return (*_tile_matmul_adjoint(ct, out, a, b), ct)
+def _tile_matmul_add_adjoint(ct: Any, out: Any, a: Any, b: Any, c: Any, *, swap: Swap = (False, False)) -> Any:
+    return (*_tile_matmul_adjoint(ct, out, a, b, swap=swap), ct)
 
 
 @lower(tile_matmul_add)
-def _tile_matmul_add_lower(e: Emitter, outs: list[Buffer], a: Buffer, b: Buffer, c: Buffer) -> None:
-    e.matmul(outs[0], a, b, c, options={})
+def _tile_matmul_add_lower(
+    e: Emitter, outs: list[Buffer], a: Buffer, b: Buffer, c: Buffer, *, swap: Swap = (False, False)
+) -> None:
+    e.matmul(outs[0], a, b, c, options={"swap": swap})
 
 
 @samples(tile_matmul_add)

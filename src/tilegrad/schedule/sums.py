@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tilegrad.ir.core import Kernel, Op, Value
-from tilegrad.ir.types import ArrayType, ScalarType, dtype_of, shape_of
+from tilegrad.ir.types import ArrayType, ScalarType, TileType, dtype_of
 from tilegrad.schedule.facts import Facts
 
 ADDITIONS = ("array_atomic_add", "array_atomic_sub", "tile_atomic_add", "tile_atomic_add_indexed")
@@ -156,8 +156,9 @@ def _coordinates(op: Op) -> list[tuple[Affine | None, int]]:
         array = array.op.operands[0]
     if op.name in ("array_atomic_add", "array_atomic_sub"):
         return rows + [(affine(v), 1) for v in op.operands[2:]]
-    tile = op.operands[-1 - _rank(op)]
-    inner = [(affine(v), n) for v, n in zip(op.operands[-_rank(op) :], shape_of(tile.type), strict=True)]
+    rank = _rank(op)
+    shape = next(v.type.shape for v in op.operands if isinstance(v.type, TileType) and v.type.ndim == rank)
+    inner = [(affine(v), n) for v, n in zip(op.operands[-rank:], shape, strict=True)]
     if op.name == "tile_atomic_add_indexed":
         inner[op.attrs["axis"]] = (None, 1)
     return rows + inner

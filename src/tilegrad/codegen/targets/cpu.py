@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tilegrad import dtypes as dt
@@ -12,6 +13,14 @@ from tilegrad.codegen.registers import Target
 from tilegrad.codegen.targets.cpu_matmul import each_product, emit_matmul
 from tilegrad.dtypes import DType
 from tilegrad.emit import Buffer, Coord, Index, Reg
+
+
+def _logical(x: Buffer, swap: bool) -> Buffer:
+    """An operand with its axes in the order of the product."""
+    if not swap:
+        return x
+    *batch, n, m = x.shape
+    return Buffer(x.dtype, x.ptr, (*batch, m, n), swapped=1 not in (m, n))
 
 
 def describe_cpu(features: dict[str, bool]) -> Target:
@@ -92,6 +101,7 @@ class CpuEmitter(MemoryEmitter):
         self.f.do(f"call void @llvm.memmove.p0.p0.i64(ptr {target.ptr}, ptr {source.ptr}, i64 {size}, i1 false)")
 
     def matmul(self, out: Buffer, a: Buffer, b: Buffer, c: Buffer | None, *, options: dict[str, Any]) -> None:
+        a, b = (_logical(x, swap) for x, swap in zip((a, b), options.get("swap", (False, False)), strict=True))
         wide = dt.float32 if out.dtype.is_half else out.dtype
         shared = [math.prod(x.shape[:-2]) == 1 for x in (a, b)]  # what all products of the batch read is converted once
         a, b = (self._converted(x, wide) if once else x for x, once in zip((a, b), shared, strict=True))
@@ -109,7 +119,7 @@ class CpuEmitter(MemoryEmitter):
     def _converted(self, x: Buffer, dtype: DType) -> Buffer:
         if x.dtype is dtype:
             return x
-        result = self.make_temporary(dtype, x.shape)
+        result = replace(self.make_temporary(dtype, x.shape), swapped=x.swapped)
         self._convert_tile(result, x)
         return result
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilegrad import dtypes as dt
 from tilegrad.codegen.memory import MemoryEmitter
@@ -85,6 +85,10 @@ def choose_unroll(k: int, panel: int) -> int:
 
 def emit_matmul(e: MemoryEmitter, out: Buffer, a: Buffer, b: Buffer, c: Buffer | None) -> None:
     """out = a @ b (+ c) for 2-D operands of one dtype."""
+    if b.swapped:
+        b = transposed(e, b)
+    if a.swapped and b.shape[1] == 1:
+        a = transposed(e, a)
     if b.shape[1] == 1 and a.shape[1] >= SHORTEST_DOT:
         _Dots(e, out, a, b, c).emit()
     else:
@@ -96,16 +100,19 @@ Multiply = Callable[[Buffer, Buffer, Buffer, "Buffer | None"], None]
 
 def each_product(e: MemoryEmitter, out: Buffer, a: Buffer, b: Buffer, c: Buffer | None, multiply: Multiply) -> None:
     """Call `multiply` on the matrices of a batch: the leading axes, along which a and b are broadcast."""
-    if math.prod(b.shape[:-2]) == 1:  # the rows of all matrices are the rows of one
-        c = None if c is None else _matrix(c)
-        multiply(_matrix(out), _matrix(a), Buffer(b.dtype, b.ptr, b.shape[-2:]), c)
-        return
+    if math.prod(b.shape[:-2]) == 1:
+        if b.swapped and math.prod(a.shape[:-2]) > 1:
+            b = transposed(e, replace(b, shape=b.shape[-2:]))
+        if not a.swapped or math.prod(a.shape[:-2]) == 1:  # the rows of all matrices are the rows of one
+            c = None if c is None else _matrix(c)
+            multiply(_matrix(out), _matrix(a), replace(b, shape=b.shape[-2:]), c)
+            return
     _loops(e, batch_axes(out.shape, a.shape, b.shape), out, a, b, c, multiply)
 
 
 def _matrix(x: Buffer) -> Buffer:
     """A batch of matrices as one, one below the other."""
-    return Buffer(x.dtype, x.ptr, (math.prod(x.shape[:-1]), x.shape[-1]))
+    return replace(x, shape=(math.prod(x.shape[:-1]), x.shape[-1]))
 
 
 #: extent of an axis of the batch, and the distance in elements from one matrix to the next in out, a and b
@@ -135,8 +142,8 @@ def _loops(
     e: MemoryEmitter, axes: Sequence[Axis], out: Buffer, a: Buffer, b: Buffer, c: Buffer | None, multiply: Multiply
 ) -> None:
     if not axes:
-        o, x, y = (Buffer(t.dtype, t.ptr, t.shape[-2:]) for t in (out, a, b))
-        multiply(o, x, y, None if c is None else Buffer(c.dtype, c.ptr, c.shape[-2:]))
+        o, x, y = (replace(t, shape=t.shape[-2:]) for t in (out, a, b))
+        multiply(o, x, y, None if c is None else replace(c, shape=c.shape[-2:]))
         return
     (n, steps), *inner = axes
 
@@ -152,7 +159,47 @@ def _moved(e: MemoryEmitter, x: Buffer, i: Reg, step: int) -> Buffer:
     if step == 0:
         return x
     offset = e.mul(i, e.const(step, dt.int64))
-    return Buffer(x.dtype, e.element_offset(x.ptr, x.dtype, offset, 0), x.shape)
+    return replace(x, ptr=e.element_offset(x.ptr, x.dtype, offset, 0))
+
+
+# --- transposing ------------------------------------------------------------------------------------------------------
+
+
+def transposed(e: MemoryEmitter, x: Buffer) -> Buffer:
+    """A copy of a matrix with swapped axes in row-major order, made in squares of vectors that stay in registers."""
+    rows, columns = x.shape  # in memory: `columns` lines of `rows` elements
+    result = e.scratch(x.dtype, x.shape)
+    width = min(e.target.vector_bytes // x.dtype.size, 1 << (max(rows, columns) - 1).bit_length())
+    outer, e.width = e.width, width
+
+    def strip(j: Reg, lines: int) -> Sequence[Reg]:
+        def square(i: Reg, kept: int) -> Sequence[Reg]:
+            vectors = []
+            for r in range(width):
+                place = e.add(e.mul(e.add(j, e.const(r, dt.int64)), e.const(rows, dt.int64)), i)
+                ptr = e.element_offset(x.ptr, x.dtype, place, 0)
+                vectors.append(e.load_vector(ptr, x.dtype, None, None) if r < lines else e.splat(e.zero(x.dtype)))
+            mask = e.first_lanes(lines) if lines < width else None
+            for q, v in enumerate(e.transpose_square(vectors)[:kept]):
+                place = e.add(e.mul(e.add(i, e.const(q, dt.int64)), e.const(columns, dt.int64)), j)
+                e.store_vector(e.element_offset(result.ptr, x.dtype, place, 0), v, mask)
+            return []
+
+        return _strips(e, rows, width, square)
+
+    _strips(e, columns, width, strip)
+    e.width = outer
+    return result
+
+
+def _strips(e: MemoryEmitter, n: int, width: int, body: Callable[[Reg, int], Sequence[Reg]]) -> Sequence[Reg]:
+    """body(first, how many) for every `width` of n, and for the rest."""
+    whole = n // width * width
+    if whole:
+        e.loop(0, whole, width, [], lambda i: body(i, width))
+    if whole < n:
+        body(e.const(whole, dt.int64), n - whole)
+    return []
 
 
 class _Product:
@@ -164,6 +211,8 @@ class _Product:
         self.lanes = max(1, min(e.target.vector_bytes // self.dtype.size, 1 << (self.n - 1).bit_length()))
         self.vectors = -(-self.n // self.lanes)
         self.blocking = choose_blocking(self.m, self.vectors, e.target.registers)
+        #: distances in elements from one row of a to the next, and from one column to the next
+        self.a_steps = (1, self.m) if a.swapped else (self.k, 1)
         #: the columns in hand, packed, and the distance from one row of b to the next
         self.packed: Buffer | None = None
         self.b_step = self.n
@@ -231,7 +280,7 @@ class _Product:
     def _panel(self, i: Reg, rows: int, j: Reg, count: int, first: int | None) -> None:
         e, size = self.e, self.dtype
         out = e.element_offset(self.out.ptr, size, e.add(e.mul(i, e.const(self.n, dt.int64)), j), 0)
-        a = e.element_offset(self.a.ptr, size, e.mul(i, e.const(self.k, dt.int64)), 0)
+        a = e.element_offset(self.a.ptr, size, e.mul(i, e.const(self.a_steps[0], dt.int64)), 0)
         b = self.packed.ptr if self.packed else e.element_offset(self.b.ptr, size, j, 0)
         accs = self._start(i, j, rows, count)
 
@@ -263,13 +312,14 @@ class _Product:
 
     def _steps(self, a: str, b: str, p: Reg, rows: int, count: int, accs: list[Reg], steps: int) -> list[Reg]:
         e = self.e
-        ap = e.element_offset(a, self.dtype, p, 0)
+        down, along = self.a_steps
+        ap = e.element_offset(a, self.dtype, e.mul(p, e.const(along, dt.int64)), 0)
         bp = e.element_offset(b, self.dtype, e.mul(p, e.const(self.b_step, dt.int64)), 0)
         for u in range(steps):
             row = u * self.b_step
             bs = [self._load(e.element_offset(bp, self.dtype, None, row + v * self.lanes)) for v in range(count)]
             for r in range(rows):
-                x = e.load_scalar(e.element_offset(ap, self.dtype, None, r * self.k + u), self.dtype, None, None)
+                x = e.load_scalar(e.element_offset(ap, self.dtype, None, r * down + u * along), self.dtype, None, None)
                 for v in range(count):
                     accs[r * count + v] = _multiply_add(e, e.splat(x), bs[v], accs[r * count + v])
         return accs
