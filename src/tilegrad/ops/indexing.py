@@ -389,6 +389,8 @@ def tile_add_at(t: Tile, value: Scalar, *index: Scalar) -> Tile:
 
 @infer(tile_add_at)
 def _tile_add_at_infer(t: TileType, value: ScalarType, *index: Type) -> Type:
+    if t.dtype is dt.bool_:
+        raise TypeMismatch("bools cannot be added up", help="write `t[i] |= v` or `t[i] ^= v`")
     result: Type = _tile_put_infer(t, value, *index)
     return result
 
