@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from tilegrad import interpreter
+from tilegrad import ad, interpreter
 from tilegrad.codegen.combine import combine_code
 from tilegrad.codegen.kernel import Code, generate
 from tilegrad.codegen.registers import Target
