@@ -264,3 +264,23 @@ def test_an_element_of_an_empty_array_raises(device: str) -> None:
 
     with pytest.raises(tg.KernelIndexError, match="index 0 is out of range for axis 0 with size 0"):
         tg.launch_tiled(kernel, dim=1, inputs=[np.zeros(0, np.float32)], device=device)
+
+
+@tg.kernel
+def sums(x: tg.array1d[float], y: tg.array1d[float]) -> None:
+    i = tg.tid()
+    tg.atomic_add(y, i % 3, x[i])
+
+
+def test_sums_of_many_blocks_leave_neighbours_alone() -> None:
+    """Fields of packed records are added to, and nothing between them."""
+    record = np.dtype([("a", np.int8), ("value", np.float32), ("b", np.int16)])
+    whole = np.zeros(3, record)
+    whole["a"], whole["b"] = 7, 9
+    x = np.arange(5000, dtype=np.float32)
+    dense = np.zeros(3, np.float32)
+    tg.launch(sums, dim=5000, inputs=[x, whole["value"]], block_dim=32)
+    tg.launch(sums, dim=5000, inputs=[x, dense], block_dim=32)
+    np.testing.assert_array_equal(whole["value"], dense)
+    assert (whole["a"] == 7).all() and (whole["b"] == 9).all()
+    np.testing.assert_allclose(dense, [x[k::3].sum() for k in range(3)], rtol=1e-5)

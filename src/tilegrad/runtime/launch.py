@@ -238,10 +238,18 @@ def _run_in_groups(kernel: CompiledKernel, own: _Own, packed: list[int], args: S
 
     How the blocks are cut depends on their number and on the arrays alone, so the bits do not depend on the threads.
     """
+    odd = {s.argument: h for s in kernel.sums if _is_odd(h := _host(args[s.argument]))}
+    if odd:
+        copies = {k: np.ascontiguousarray(h) for k, h in odd.items()}
+        dense = [copies.get(k, a) for k, a in enumerate(args)]
+        own.words[: len(packed)] = packed = argument_words(dense)
+        _run_in_groups(kernel, own, packed, dense, blocks)
+        for k, h in odd.items():
+            h[...] = copies[k]
+        return
     places = []
     for s in kernel.sums:
-        a = args[s.argument]
-        host = a if isinstance(a, np.ndarray) else a.data
+        host = _host(args[s.argument])
         low, high = byte_bounds(host) if host.size else (0, 0)
         size = -(-(high - low) * s.scale // _CHUNK) * _CHUNK
         places.append((host, low, high, size))
@@ -271,6 +279,16 @@ def _run_in_groups(kernel: CompiledKernel, own: _Own, packed: list[int], args: S
     for k, (low, elements, memory, size, chunks) in enumerate(found):
         own.words[:7] = (low, elements, memory, size, words[2 + 5 * k + 3], chunks, groups)
         _run(kernel.sums[k].combine, own, chunks)
+
+
+def _host(a: Any) -> np.ndarray[Any, Any]:
+    host: np.ndarray[Any, Any] = a if isinstance(a, np.ndarray) else a.data
+    return host
+
+
+def _is_odd(a: np.ndarray[Any, Any]) -> bool:
+    """Whether elements lie at distances that are no multiple of their size, as fields of packed records do."""
+    return any(n > 1 and stride % a.itemsize for n, stride in zip(a.shape, a.strides, strict=True))
 
 
 def _run_alone(kernel: CompiledKernel, own: _Own, blocks: int) -> None:
