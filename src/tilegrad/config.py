@@ -40,6 +40,8 @@ class Config:
     saved_turns: int = 256
     #: whether tapes record launches of kernels that do not say so themselves (TILEGRAD_ENABLE_BACKWARD)
     enable_backward: bool = True
+    #: whether backward passes look for the first cotangent that is not finite (TILEGRAD_CHECK_FINITE)
+    check_finite: bool = False
     #: fill what a kernel has not written yet with NaN, so that it shows (TILEGRAD_DEBUG)
     debug: bool = False
 
@@ -53,5 +55,6 @@ config = Config(
     verify=_flag("TILEGRAD_VERIFY", False),
     saved_turns=int(os.environ.get("TILEGRAD_SAVED_TURNS") or 256),
     enable_backward=_flag("TILEGRAD_ENABLE_BACKWARD", True),
+    check_finite=_flag("TILEGRAD_CHECK_FINITE", False),
     debug=_flag("TILEGRAD_DEBUG", False),
 )

@@ -91,6 +91,10 @@ class GradientUndefined(TilegradError):
     """The derivative cannot be given exactly, so it is refused. Names the lines that prevent it."""
 
 
+class GradientNotFinite(TilegradError, FloatingPointError):
+    """A backward pass that was asked to look has met NaN or an infinity; names the line where it first appears."""
+
+
 class CompilerBug(TilegradError):
     """tilegrad broke one of its own rules. Not the user's fault: please report it with the attached text."""
 

@@ -8,8 +8,7 @@ Does not compare.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -20,7 +19,7 @@ from tilegrad.gradcheck.widen import cells, copies
 from tilegrad.ir.core import Kernel
 from tilegrad.tape import Tape
 from tilegrad.tape.memory import Host, is_float
-from tilegrad.tape.records import ACTIVE, launch_recorded, written_params
+from tilegrad.tape.records import launch_recorded, unseen, written_params
 
 Rng = np.random.Generator
 
@@ -38,16 +37,6 @@ class Function(Protocol):
 
     def gradients(self) -> list[Host | None]:
         """The gradient with respect to every array of floats, at `point`."""
-
-
-@contextmanager
-def unseen() -> Iterator[None]:
-    """Within it, tapes of the user's are not told of what happens."""
-    outer, ACTIVE.tapes = ACTIVE.tapes, []
-    try:
-        yield
-    finally:
-        ACTIVE.tapes = outer
 
 
 @dataclass

@@ -16,11 +16,12 @@ import numpy as np
 from tilegrad import compiler, interpreter
 from tilegrad.diagnostics import Loc, TilegradError
 from tilegrad.gradcheck.differences import Comparison, Element, Tolerance
-from tilegrad.gradcheck.functions import Launched, Rng, unseen
+from tilegrad.gradcheck.functions import Launched, Rng
 from tilegrad.gradcheck.widen import copies
 from tilegrad.ir.core import Kernel, Op
 from tilegrad.ir.types import ArrayType, StackType, is_varying
 from tilegrad.op import Sample
+from tilegrad.tape.records import unseen
 
 #: ops that are looked at
 MOST = 400

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Protocol
@@ -19,6 +19,7 @@ import numpy as np
 
 from tilegrad import ad, compiler
 from tilegrad.ad import activity
+from tilegrad.config import config
 from tilegrad.diagnostics import GradientUndefined
 from tilegrad.ir.core import Kernel, Value
 from tilegrad.ir.types import ScalarType
@@ -131,8 +132,12 @@ class Launch:
         return [a for x in self.args if (a := host(x)) is not None]
 
     def pull(self, cts: Mirror) -> None:
-        if not any(cts.has(a) for a in self.written if is_float(a)):
-            return
+        if any(cts.has(a) for a in self.written if is_float(a)):
+            kernel, args = self.prepare(cts)
+            launch_recorded(kernel, args, self.grid, self.device)
+
+    def prepare(self, cts: Mirror) -> tuple[Kernel, list[Any]]:
+        """The backward kernel and its arguments."""
         if isinstance(self.backward, GradientUndefined):
             raise self.backward.with_traceback(None)
         assert self.backward is not None
@@ -143,7 +148,7 @@ class Launch:
         finals = self._finals(self.backward, values)
         grads = [cts.view(require_host(x)) for x, g in zip(self.args, self.backward.grad_params, strict=True)
                  if g is not None]  # fmt: skip
-        launch_recorded(self.backward.kernel, [*values, *grads, *finals], self.grid, self.device)
+        return self.backward.kernel, [*values, *grads, *finals]
 
     def _make_shadows(self, backward: ad.Backward, values: list[Any]) -> None:
         """Replace the arrays that the backward kernel writes by private copies."""
@@ -309,6 +314,16 @@ def _before_write(arrays: Iterable[Host]) -> None:
         tape.before_write(spans)
 
 
+@contextmanager
+def unseen() -> Iterator[None]:
+    """Within it, no tape is told of what happens."""
+    outer, ACTIVE.tapes = ACTIVE.tapes, []
+    try:
+        yield
+    finally:
+        ACTIVE.tapes = outer
+
+
 def launch_recorded(kernel: Kernel, args: Sequence[Any], grid: tuple[int, ...], device: str) -> None:
     """Run a kernel, and record it."""
     record_launch(kernel, args, grid, device)
@@ -368,6 +383,11 @@ def differentiate(kernel: Kernel, wrt: tuple[bool, ...], saved_turns: int) -> ad
 
 def refuse(kernel: Kernel) -> GradientUndefined:
     """Why a kernel that was made without a backward pass has no gradient."""
+    if not config.enable_backward:
+        return GradientUndefined(
+            f"no gradient: the kernel `{kernel.name}` was launched while config.enable_backward was False",
+            loc=kernel.loc, help="set tilegrad.config.enable_backward = True before the launch",
+        )  # fmt: skip
     return GradientUndefined(
         f"no gradient: the kernel `{kernel.name}` was made with enable_backward=False", loc=kernel.loc,
         help="leave enable_backward out",

@@ -29,6 +29,8 @@ from tilegrad import ad
 from tilegrad.config import config
 from tilegrad.diagnostics import GradientUndefined, LaunchError
 from tilegrad.runtime.arrays import Array
+from tilegrad.tape import explain, locate
+from tilegrad.tape.explain import Explanation
 from tilegrad.tape.memory import Host, Mirror, Span, fields, fingerprint, host, is_float, overlap, require_host, span
 from tilegrad.tape.records import (
     ACTIVE,
@@ -151,7 +153,14 @@ class Tape:
 
     # backward
 
-    def backward(self, loss: Any = None, grads: Mapping[Any, Any] | None = None, *, retain: bool = False) -> None:
+    def backward(
+        self,
+        loss: Any = None,
+        grads: Mapping[Any, Any] | None = None,
+        *,
+        retain: bool = False,
+        check_finite: bool | None = None,
+    ) -> None:
         """Run the adjoints of everything recorded, and put the gradients into `.grad`.
 
         Args:
@@ -159,11 +168,14 @@ class Tape:
             grads: array -> cotangent (an array of the same shape); never modified. Without `loss` and `grads`, the
                 `.grad` of the outputs are the cotangents.
             retain: keep contents of arrays for another backward pass even if they are overwritten in between.
+            check_finite: look at every cotangent on the way; `tilegrad.config.check_finite` unless given. Slow.
 
         Raises:
             GradientUndefined: a gradient on the way cannot be given exactly.
+            GradientNotFinite: with `check_finite`, a cotangent is NaN or infinite: names the launch, the line and the
+                element where that happens first. No `.grad` is changed then.
         """
-        self._found = self.pull(self._seeds(loss, grads))
+        self._found = self.pull(self._seeds(loss, grads), check_finite)
         self._spent = not retain
         with self.paused():
             self._deliver()
@@ -219,23 +231,47 @@ class Tape:
             read = read or any(overlap(mine, span(r)) for r in record.arrays)
         return "not written"
 
-    def pull(self, seeds: Iterable[tuple[Host, Host]]) -> Found:
+    def pull(self, seeds: Iterable[tuple[Host, Host]], check_finite: bool | None = None) -> Found:
         """Run all adjoints, without touching any `.grad`.
 
         Args:
             seeds: arrays, and the cotangents of their last versions.
+            check_finite: as for `backward`.
         """
         seeds = list(seeds)
+        checked = config.check_finite if check_finite is None else check_finite
+        if checked:
+            locate.require_finite_seeds(seeds)
         cts = Mirror([a for r in self.records for a in r.arrays] + [require_host(x) for x in self._known.values()]
                      + [a for a, _ in seeds])  # fmt: skip
         found = Found(cts, [require_host(x) for x in self._known.values()])
         with self.paused():
             for a, seed in seeds:
                 add_recorded(cts.view(a), np.broadcast_to(seed, a.shape))
-            for record in reversed(self.records):
+            for k, record in reversed(list(enumerate(self.records))):
                 found.take_last(record)
-                record.pull(cts)
+                if checked:
+                    locate.pull(self.records, k, cts)
+                else:
+                    record.pull(cts)
         return found
+
+    def explain(self) -> Explanation:
+        """What a backward pass over this tape costs: what is saved, computed again and copied; `print` it.
+
+        Example:
+            >>> import numpy as np, tilegrad as tg
+            >>> @tg.kernel
+            ... def square(x: tg.array1d[float], y: tg.array1d[float]):
+            ...     i = tg.tid()
+            ...     y[i] = x[i] * x[i]
+            >>> x = tg.array(np.ones(3, np.float32), requires_grad=True)
+            >>> with tg.Tape() as tape:
+            ...     tg.launch(square, dim=3, inputs=[x, tg.zeros(3)])
+            >>> tape.explain().saved_bytes
+            12
+        """
+        return explain.explain(self.records)
 
     def vjp(self, seeds: Iterable[tuple[Any, Any]], arrays: Iterable[Any]) -> list[Host]:
         """The cotangents of what `arrays` held at first, for pairs (array, cotangent of what it holds at last)."""
