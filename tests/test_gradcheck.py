@@ -274,6 +274,32 @@ def test_a_wrong_second_derivative(monkeypatch):
         gradcheck(f, 3, [normal(3)], [np.zeros(3, F32)], tiled=False, order=2)
 
 
+@tg.func
+def cube(x: float):
+    return x * x * x
+
+
+@tg.func_grad(cube)
+def cube_gradient(x: float, ct: float):
+    tg.adjoint[x] += 2.0 * x * x * ct
+
+
+def test_gradients_that_users_decide_are_named(device):
+    @tg.kernel
+    def f(x: A1[float], y: A1[float]):
+        y[tg.tid()] = cube(x[tg.tid()]) + tg.sin(x[tg.tid()])
+
+    @tg.kernel
+    def g(x: A1[float], y: A1[float]):
+        y[tg.tid()] = x[tg.tid()] * tg.stop_gradient(x[tg.tid()])
+
+    with pytest.raises(GradcheckError, match=r"this function has a gradient of its own \(func_grad\)") as caught:
+        gradcheck(f, 3, [normal(3)], [np.zeros(3, F32)], tiled=False, device=device)
+    assert caught.value.help == "every operation is right by itself: check the gradient that it was given"
+    with pytest.raises(GradcheckError, match="the gradient is stopped here"):
+        gradcheck(g, 3, [normal(3)], [np.zeros(3, F32)], tiled=False, device=device)
+
+
 def test_what_cannot_be_checked():
     @tg.kernel
     def counts(x: A1[float], y: A1[int]):

@@ -19,7 +19,7 @@ from tilegrad.ops.catalog import FAMILIES
 
 HOST = {
     "Kernels": (tg.kernel, tg.func, tg.launch, tg.launch_tiled),
-    "Gradients": (tg.Tape, tg.vjp, tg.grad),
+    "Gradients": (tg.Tape, tg.vjp, tg.grad, tg.jvp, tg.testing.gradcheck),
     "Arrays": (tg.Array, tg.array, tg.zeros, tg.ones, tg.full, tg.empty, tg.zeros_like, tg.ones_like, tg.full_like,
                tg.empty_like, tg.clone, tg.copy, tg.from_numpy),
 }  # fmt: skip

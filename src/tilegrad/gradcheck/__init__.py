@@ -143,6 +143,14 @@ def _launched(
     return Launched(wide, point, grid, device, names)
 
 
+#: derivatives that users decide: where they stand, and what to do
+_DECIDED = {
+    "custom": ("this function has a gradient of its own (func_grad)", "check the gradient that it was given"),
+    "replayed": ("this function has a replay of its own (func_replay)", "check that it gives the same results"),
+    "stop_gradient": ("the gradient is stopped here", "differences do not know stop_gradient"),
+}
+
+
 @dataclass
 class _Blame:
     """Finds out what to say about a wrong gradient."""
@@ -174,10 +182,10 @@ class _Blame:
         """What to say when every op is right by itself."""
         if self.launched.device != "interpret" and self._is_right_in_the_interpreter():
             return None, "", "the interpreter gets it right, the compiled code does not: please report this"
-        custom = next((op for op in self.launched.kernel.body.walk() if op.name == "custom"), None)
-        if custom is not None:
-            own = "this function has a gradient of its own (func_grad)"
-            return custom.loc, own, "every other operation is right by itself: check the gradient given to it"
+        ops = {op.name: op for op in reversed(list(self.launched.kernel.body.walk()))}
+        for name, (label, help) in _DECIDED.items():
+            if name in ops:
+                return ops[name].loc, label, f"every operation is right by itself: {help}"
         return None, "", "every operation's gradient is right by itself, but not together: please report this"
 
     def _is_right_in_the_interpreter(self) -> bool:
