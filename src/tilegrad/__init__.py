@@ -13,6 +13,7 @@ from tilegrad import testing, types
 from tilegrad.config import config
 from tilegrad.diagnostics import (
     CompilerBug,
+    GradientNotFinite,
     GradientUndefined,
     KernelAssertionError,
     KernelIndexError,
@@ -93,7 +94,8 @@ globals().update(_OPERATIONS)
 globals().update(_NAMED_TYPES)
 
 __all__ = [
-    "Array", "CompilerBug", "DType", "GradientUndefined", "Kernel", "KernelAssertionError", "KernelIndexError",
+    "Array", "CompilerBug", "DType", "GradientNotFinite", "GradientUndefined", "Kernel",
+    "KernelAssertionError", "KernelIndexError",
     "KernelNameError", "KernelSyntaxError", "KernelValueError", "KernelZeroDivisionError", "LaunchError",
     "ShapeMismatch", "Tape", "TilegradError", "TypeMismatch", "adjoint", "array", "array1d", "array2d", "array3d",
     "array4d", "bfloat16", "block_dim", "bool", "cdiv", "clone", "config", "constant", "copy", "empty",
