@@ -57,10 +57,12 @@ from tilegrad.kernel import (
     constant,
     copy,
     func,
+    get_module_options,
     kernel,
     launch,
     launch_tiled,
     printf,
+    set_module_options,
     static,
     struct,
     synchronize,
@@ -100,9 +102,10 @@ __all__ = [
     "ShapeMismatch", "Tape", "TilegradError", "TypeMismatch", "adjoint", "array", "array1d", "array2d", "array3d",
     "array4d", "bfloat16", "block_dim", "bool", "cdiv", "clone", "config", "constant", "copy", "empty",
     "empty_like", "float16", "float32", "float64", "from_numpy", "full", "full_like", "func", "func_grad",
-    "func_replay", "grad", "int16", "int32", "int64", "int8", "jvp", "kernel", "launch", "launch_tiled", "ones",
-    "ones_like", "printf", "static", "struct", "synchronize", "testing", "tid", "tile_map", "types", "uint16",
-    "uint32", "uint64", "uint8", "value_and_grad", "vjp", "zeros", "zeros_like",
+    "func_replay", "get_module_options", "grad", "int16", "int32", "int64", "int8", "jvp", "kernel", "launch",
+    "launch_tiled", "ones", "ones_like", "printf", "set_module_options", "static", "struct", "synchronize",
+    "testing", "tid", "tile_map", "types", "uint16", "uint32", "uint64", "uint8", "value_and_grad", "vjp", "zeros",
+    "zeros_like",
 ]  # fmt: skip
 
 

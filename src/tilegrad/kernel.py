@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -40,8 +41,9 @@ from tilegrad.runtime import arrays
 from tilegrad.tape.memory import shares_memory
 
 __all__ = [
-    "Kernel", "Specialisation", "array", "array1d", "array2d", "array3d", "array4d", "block_dim", "cdiv", "constant",
-    "copy", "func", "kernel", "struct", "launch", "launch_tiled", "printf", "static", "synchronize", "tid", "tile_map",
+    "Kernel", "Specialisation", "array", "array1d", "array2d", "array3d", "array4d", "block_dim", "cdiv",
+    "constant", "copy", "func", "get_module_options", "kernel", "set_module_options", "struct", "launch",
+    "launch_tiled", "printf", "static", "synchronize", "tid", "tile_map",
 ]  # fmt: skip
 
 
@@ -117,15 +119,23 @@ def _written(ir: core.Kernel) -> list[core.Value]:
 class Kernel(call.Kernel):
     """A function that is launched over a grid; made by @kernel."""
 
-    def __init__(self, python: Callable[..., Any], *, name: str = "", enable_backward: bool = True) -> None:
+    def __init__(self, python: Callable[..., Any], *, name: str = "", enable_backward: bool | None = None) -> None:
         self.function = Function(python, name)
-        self.enable_backward = enable_backward
+        self._enable_backward = enable_backward
         functools.update_wrapper(self, python)
         self._specialisations: dict[Any, list[Specialisation]] = {}
 
     @property
     def name(self) -> str:
         return self.function.name
+
+    @property
+    def enable_backward(self) -> bool:
+        """Whether launches have gradients: what the kernel says, else its module's options, else the configuration."""
+        if self._enable_backward is not None:
+            return self._enable_backward
+        chosen = _module_options.get(self.function.python.__module__, {}).get("enable_backward")
+        return config.enable_backward if chosen is None else bool(chosen)
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}>"
@@ -282,21 +292,61 @@ def _native(a: Any) -> Any:
 def kernel(python: Callable[..., Any], /) -> Kernel: ...
 @overload
 def kernel(
-    *, name: str = "", enable_backward: bool = True, module: Any = None
+    *,
+    name: str = "",
+    enable_backward: bool | None = None,
+    module: Any = None,
+    module_options: Mapping[str, Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Kernel]: ...
 def kernel(
-    python: Callable[..., Any] | None = None, /, *, name: str = "", enable_backward: bool = True, module: Any = None
+    python: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str = "",
+    enable_backward: bool | None = None,
+    module: Any = None,
+    module_options: Mapping[str, Any] | None = None,
 ) -> Any:
     """Make a function a kernel: `@kernel` or `@kernel(enable_backward=False)`.
 
     Args:
         name: Name in messages and of the compiled code; the function's own by default.
-        enable_backward: Whether launches may be recorded by a Tape.
+        enable_backward: Whether launches have gradients. Without, a tape saves nothing for them, and asking for a
+            gradient through them is an error. By default what `set_module_options` has said, or the configuration.
         module: Accepted for Warp's spelling; has no meaning here.
+        module_options: Options for this kernel alone; see `set_module_options`.
     """
+    if enable_backward is None and module_options is not None:
+        enable_backward = module_options.get("enable_backward")
     if python is None:
         return lambda f: Kernel(f, name=name, enable_backward=enable_backward)
     return Kernel(python, name=name, enable_backward=enable_backward)
+
+
+#: the options of Python modules, by their names
+_module_options: dict[str, dict[str, Any]] = {}
+
+
+def set_module_options(options: Mapping[str, Any], module: Any = None) -> None:
+    """Set options for the kernels of a Python module, by default the one that calls.
+
+    Args:
+        options: `enable_backward` (a bool) says whether launches have gradients, for kernels that do not say so
+            themselves. Warp's other options are accepted; they have no meaning here.
+        module: a module, or its name.
+    """
+    _module_options.setdefault(_module_name(module), {}).update(options)
+
+
+def get_module_options(module: Any = None) -> dict[str, Any]:
+    """The options of a Python module, by default the one that calls; see `set_module_options`."""
+    return {"enable_backward": config.enable_backward} | _module_options.get(_module_name(module), {})
+
+
+def _module_name(module: Any) -> str:
+    if module is None:
+        return str(sys._getframe(2).f_globals.get("__name__", ""))
+    return module if isinstance(module, str) else str(module.__name__)
 
 
 @overload

@@ -19,9 +19,9 @@ _HELD = (custom.stopped, custom.custom, custom.replayed, custom.pullback)
 
 def expand(kernel: Kernel) -> Kernel:
     """The kernel as it runs; the same object if there is nothing to take out."""
-    if not any(op.definition in _HELD for op in kernel.body.walk()):
-        return kernel
-    return _Expand(kernel).run()
+    while any(op.definition in _HELD for op in kernel.body.walk()):
+        kernel = _Expand(kernel).run()  # the code that is put in place may hold such ops itself
+    return kernel
 
 
 class _Expand(Rewriter):
