@@ -331,7 +331,8 @@ class Calls(Indexing):
             bound = _signature(target).bind(*args, **kwargs)
         except TypeError as error:
             self._bad_call(node, called, target, str(error), kwargs)
-        fixed = {k: self._constant(node, called, k, v) for k, v in bound.arguments.items() if k in _STATIC_NAMES}
+        static = [k for k, v in bound.arguments.items() if k in _STATIC_NAMES and not isinstance(v, Composite)]
+        fixed = {k: self._constant(node, called, k, bound.arguments[k]) for k in static}
         placed = [n for n in names if _is_operand(target, n)]
         args = tuple(fixed.pop(placed[i], a) if i < len(placed) else a for i, a in enumerate(args))
         kwargs |= fixed

@@ -472,6 +472,8 @@ class Composites(Flow):
         name = function.name if isinstance(function, OpDef) else function.__name__
         if name in algebra.OPERATORS and len(args) == 2 and not kwargs and name != "tile_matmul":
             return self.call_op(node, algebra.OPERATORS[name], args, {}, ())
+        if name in algebra.OF_PARTS and len(args) == 1 and not kwargs:
+            return self.call_op(node, algebra.OF_PARTS[name], args, {}, ())
         if name not in PART_BY_PART:
             found = next(a for a in (*args, *kwargs.values()) if isinstance(a, Composite))
             self.fail(node, f"{called} is not defined for {describe_value(found)}", kind=TypeMismatch)

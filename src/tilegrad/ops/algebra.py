@@ -245,6 +245,20 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
+def over_parts(op: str) -> Callable[[Any], Any]:
+    """An operator folded over the parts of a vector, matrix or quaternion."""
+
+    def rule(x: Any) -> Any:
+        parts = require_grid(op.removesuffix("imum"), x, is_vector, is_matrix, is_quaternion)
+        return functools.reduce(REGISTRY[op], parts)
+
+    return rule
+
+
+#: what an op of two operands means when its only operand is composite: min(v), max(v)
+OF_PARTS: dict[str, Callable[[Any], Any]] = {"minimum": over_parts("minimum"), "maximum": over_parts("maximum")}
+
+
 # --- values outside of kernels ----------------------------------------------------------------------------------------
 
 

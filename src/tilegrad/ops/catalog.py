@@ -28,6 +28,7 @@ from tilegrad.ops import (
     exponential,
     fft,
     gather,
+    held,
     histogram,
     hyperbolic,
     indexed,
@@ -46,6 +47,7 @@ from tilegrad.ops import (
     reduce,
     rounding,
     scan,
+    small_factors,
     small_matrices,
     sort,
     stack,
@@ -62,7 +64,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     construction, random, memory, elements, components, views, indexing, indexed, gather, reduce, scan, matmul,
     along, order, sort, histogram, products, lanes, stack, debug, custom,
     matrices, triangular, cholesky, lu, determinant, qr, eigen, fft,
-    vectors, small_matrices, quaternions, transforms,
+    held, vectors, small_matrices, small_factors, quaternions, transforms,
 )  # fmt: skip
 
 PUBLIC: dict[str, Any] = {

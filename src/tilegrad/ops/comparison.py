@@ -139,8 +139,12 @@ def _minimum_lower(e: Emitter, x: Reg, y: Reg) -> Reg:
 
 
 @spelled(minimum)
-def smallest(x: Any, y: Any, *more: Any) -> Any:
-    """min(x, y, ...)."""
+def smallest(x: Any, y: Any = None, *more: Any) -> Any:
+    """min(x, y, ...); of a single vector or matrix, which the front end takes apart, min(v)."""
+    if y is None:
+        raise TypeMismatch(
+            "minimum takes two or more numbers, or one vector or matrix", help="for a tile write tile_min(t)"
+        )
     result = minimum(x, y)
     for item in more:
         result = minimum(result, item)
@@ -178,8 +182,12 @@ def _maximum_lower(e: Emitter, x: Reg, y: Reg) -> Reg:
 
 
 @spelled(maximum)
-def largest(x: Any, y: Any, *more: Any) -> Any:
-    """max(x, y, ...)."""
+def largest(x: Any, y: Any = None, *more: Any) -> Any:
+    """max(x, y, ...); of a single vector or matrix, which the front end takes apart, max(v)."""
+    if y is None:
+        raise TypeMismatch(
+            "maximum takes two or more numbers, or one vector or matrix", help="for a tile write tile_max(t)"
+        )
     result = maximum(x, y)
     for item in more:
         result = maximum(result, item)

@@ -227,24 +227,6 @@ def unit(x: Composite) -> Composite:
 # --- extremes of the parts --------------------------------------------------------------------------------------------
 
 
-def smallest(v: Composite) -> Any:
-    """The smallest part; NaN counts as missing."""
-    return _folded("minimum", v)
-
-
-def largest(v: Composite) -> Any:
-    """The largest part; NaN counts as missing."""
-    return _folded("maximum", v)
-
-
-def _folded(op: str, v: Composite) -> Any:
-    found = require_grid(op.removesuffix("imum"), v, is_vector, is_matrix, is_quaternion)
-    result = found[0]
-    for part in found[1:]:
-        result = call(op, result, part)
-    return result
-
-
 @everywhere
 def argmin(v: Any) -> Any:
     """The index (int32) of the smallest part of a vector; the first one of equals. NaN counts as missing.
