@@ -341,6 +341,161 @@ def test_the_gradient_of_an_array(device, block_dim):
 
 
 @both
+def test_an_array_without_a_gradient(device):
+    @tg.func
+    def f(x: float, a: tg.array1d[float], i: int):
+        return x * a[i]
+
+    @tg.func_grad(f)
+    def gradient(x: float, a: tg.array1d[float], i: int, ct: float):
+        tg.adjoint[x] += 2.0 * a[i] * ct + tg.adjoint[a][i]
+        tg.adjoint[a][i] += x * ct
+
+    @tg.kernel
+    def k(x: tg.array1d[float], a: tg.array1d[float], y: tg.array1d[float]):
+        i = tg.tid()
+        y[i] = f(x[i], a, i)
+
+    x, a = tg.array(np.ones(3, F32), requires_grad=True), tg.array(np.array([1, 2, 3], F32))
+    y = tg.zeros(3, dtype=float, requires_grad=True)
+    with Tape() as tape:
+        tg.launch(k, 3, inputs=[x, a], outputs=[y], device=device)
+    tape.backward(grads={y: tg.ones_like(y)})
+    assert np.array_equal(x.grad.numpy(), [2, 4, 6]) and a.grad is None
+
+
+@tg.struct
+class Weighted:
+    w: float
+    a: tg.array1d[float]
+
+
+@both
+def test_arrays_of_vectors_and_inside_structs(device):
+    @tg.func
+    def f(s: Weighted, v: tg.array1d[tg.vec2], i: int):
+        return s.w * s.a[i] + v[i][0] * v[i][1]
+
+    @tg.func_grad(f)
+    def gradient(s: Weighted, v: tg.array1d[tg.vec2], i: int, ct: float):
+        tg.adjoint[s.w] += ct
+        tg.adjoint[s.a][i] += 3.0 * ct
+        tg.adjoint[s].a[i] += 4.0 * ct
+        tg.adjoint[v][i] += v[i] * ct
+
+    @tg.kernel
+    def k(s: Weighted, v: tg.array1d[tg.vec2], y: tg.array1d[float]):
+        i = tg.tid()
+        y[i] = f(s, v, i)
+
+    a = tg.array(np.array([1, 2], F32), requires_grad=True)
+    v = tg.array(np.array([[1, 2], [3, 4]], F32), dtype=tg.vec2, requires_grad=True)
+    y = tg.zeros(2, dtype=float, requires_grad=True)
+    with Tape() as tape:
+        tg.launch(k, 2, inputs=[Weighted(w=2.0, a=a), v], outputs=[y], device=device)
+    tape.backward(grads={y: tg.ones_like(y)})
+    assert np.array_equal(y.numpy(), [4, 16])
+    assert np.array_equal(a.grad.numpy(), [7, 7]) and np.array_equal(v.grad.numpy(), [[1, 2], [3, 4]])
+
+
+@both
+def test_long_loops_with_checkpoints(device):
+    @tg.func
+    def step(v: float):
+        return v * 1.001
+
+    @tg.func_grad(step)
+    def gradient(v: float, ct: float):
+        tg.adjoint[v] += 1.002 * ct
+
+    @tg.kernel
+    def k(x: tg.array1d[float], y: tg.array1d[float]):
+        i = tg.tid()
+        v = x[i]
+        for _ in range(600):
+            v = step(v) + tg.grad(lambda u: 0.0005 * u * u)(v)
+        y[i] = v
+
+    x = np.array([0.5, 1], F32)
+    y, (g,) = pulled(k, [x], device=device)
+    assert np.allclose(y, x * 1.002**600, rtol=1e-4) and np.allclose(g, 1.003**600, rtol=1e-4)
+
+
+@both
+def test_iterations_to_convergence_and_products_of_tiles(device):
+    @tg.func
+    def root(a: float):
+        x = a
+        n = 0
+        while n < 20 and abs(x * x - a) > 1e-6:
+            x = x - (x * x - a) / (2.0 * x)
+            n += 1
+        return x
+
+    @tg.func
+    def quadratic(t: Any, a: Any):
+        return tg.tile_sum(t * (a @ t))[0]
+
+    @tg.kernel
+    def k(x: tg.array2d[float], a: tg.array2d[float], y: tg.array2d[float]):
+        dt, da = tg.grad(quadratic)(tg.tile_load(x, shape=(3, 1)), tg.tile_load(a, shape=(3, 3)))
+        tg.tile_store(y, tg.tile_map(tg.grad(root), dt) + 0.0 * tg.tile_sum(da))
+
+    x, a = np.array([[1], [2], [3]], F32), np.arange(9, dtype=F32).reshape(3, 3)
+    y, (gx, ga) = pulled(k, [x, a], (3, 1), dim=1, tiled=True, device=device)
+    z = (a + a.T) @ x
+    slope = -0.25 * z**-1.5
+    assert np.allclose(y, 0.5 * z**-0.5, rtol=1e-3)
+    assert np.allclose(gx, (a + a.T) @ slope, rtol=1e-2)
+    assert np.allclose(ga, slope @ x.T + x @ slope.T, rtol=1e-2)
+
+
+@both
+def test_reductions_by_a_function_with_a_gradient_of_its_own(device):
+    @tg.func
+    def plus(a: float, b: float):
+        return a + b
+
+    @tg.func_grad(plus)
+    def gradient(a: float, b: float, ct: float):
+        tg.adjoint[a] += 2.0 * ct
+        tg.adjoint[b] += 2.0 * ct
+
+    @tg.kernel
+    def k(x: tg.array1d[float], y: tg.array1d[float]):
+        tg.tile_store(y, tg.tile_reduce(plus, tg.tile_load(x, shape=4)))
+
+    y, (g,) = pulled(k, [np.arange(4, dtype=F32)], (1,), dim=1, tiled=True, device=device)
+    assert y[0] == 6 and np.array_equal(g, [4, 4, 4, 4])  # two levels of a tree
+
+
+@both
+def test_the_forward_derivative_of_a_gradient_with_loops_is_differentiated(device):
+    @tg.func
+    def root(x: float):
+        return tg.sqrt(x)
+
+    @tg.func_grad(root)
+    def gradient(x: float, ct: float):
+        s = 0.0
+        for _ in range(3):
+            if x > 0.5:
+                s += ct / (2.0 * tg.sqrt(x))
+        tg.adjoint[x] += s
+
+    @tg.kernel
+    def k(x: tg.array1d[float], y: tg.array1d[float]):
+        i = tg.tid()
+        y[i] = root(x[i])
+
+    x, y = tg.array(np.array([0, 1, 4], F32), requires_grad=True), tg.zeros(3, dtype=float)
+    with Tape() as tape:
+        (rate,) = tg.jvp(k, 3, [x], [y], [np.ones(3, F32)], tiled=False, device=device)
+    (h,) = tape.vjp([(rate, np.ones(3, F32))], [x])
+    assert np.array_equal(rate, [0, 1.5, 0.75]) and np.allclose(h, [0, -0.75, -0.75 / 8])
+
+
+@both
 def test_a_function_that_writes_an_array(device):
     @tg.func
     def put(a: tg.array1d[float], i: int, x: float):
@@ -921,6 +1076,62 @@ def test_errors_of_gradient_functions():
         tg.adjoint[x] = tg.float64(ct)
 
     assert "adjoint[x] must be float32" in rule_of(other_type).message
+
+
+def test_arrays_that_a_gradient_function_must_leave_alone():
+    @tg.func
+    def f(x: float, a: tg.array1d[float]):
+        return x
+
+    @tg.func_grad(f)
+    def writing(x: float, a: tg.array1d[float], ct: float):
+        a[0] = ct
+
+    error = refused(f, tg.KernelSyntaxError, args=2)
+    assert "`writing` changes an array" in error.message and "nothing but tg.adjoint" in error.help
+
+    @tg.func
+    def g(x: float, n: tg.array1d[int]):
+        return x
+
+    @tg.func_grad(g)
+    def counting(x: float, n: tg.array1d[int], ct: float):
+        tg.adjoint[n][0] += 1
+
+    @tg.kernel
+    def k(x: tg.array1d[float], n: tg.array1d[int], y: tg.array1d[float]):
+        y[0] = g(x[0], n)
+
+    with pytest.raises(tg.TypeMismatch, match="the gradient of a 1-D array of int32"):
+        tg.launch(k, 1, inputs=[np.ones(1, F32), np.ones(1, np.int32)], outputs=[np.ones(1, F32)])
+
+
+def test_tiles_where_lanes_are_apart():
+    @tg.func
+    def pick(t: Any, i: int):
+        return t[i]
+
+    @tg.func_grad(pick)
+    def gradient(t: Any, i: int, ct: float):
+        tg.adjoint[t][i] += 5.0 * ct
+
+    @tg.kernel
+    def together(x: tg.array1d[float], y: tg.array1d[float]):
+        i = tg.tid()
+        y[i] = pick(tg.tile_load(x, shape=4), i)
+
+    @tg.kernel
+    def apart(x: tg.array1d[float], y: tg.array1d[float]):
+        i = tg.tid()
+        t = tg.tile_load(x, shape=4)
+        if i > 1:
+            y[i] = pick(t, i)
+
+    x = np.arange(4, dtype=F32)
+    for device in DEVICES:
+        assert np.array_equal(pulled(together, [x], device=device, block_dim=4)[1][0], [5, 5, 5, 5])
+    with pytest.raises(tg.KernelSyntaxError, match="pick is a cooperative call"):
+        pulled(apart, [x], block_dim=4)
 
 
 def test_adjoint_outside_of_a_gradient_function():

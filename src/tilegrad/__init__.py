@@ -43,7 +43,7 @@ from tilegrad.dtypes import (
 )
 from tilegrad.dtypes import bool_ as bool
 from tilegrad.element_types import NAMED as _NAMED_TYPES
-from tilegrad.frontend.custom import adjoint, func_grad, func_replay
+from tilegrad.frontend.rules import adjoint, func_grad, func_replay
 from tilegrad.functional import grad, jvp, value_and_grad, vjp
 from tilegrad.kernel import (
     Kernel,

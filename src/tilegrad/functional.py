@@ -14,13 +14,13 @@ import numpy as np
 from tilegrad import ad
 from tilegrad.config import config
 from tilegrad.diagnostics import LaunchError
-from tilegrad.frontend.custom import GradientOf, differentiates, gradient_of
+from tilegrad.frontend.rules import GradientOf, differentiates, gradient_of
 from tilegrad.ir import core
 from tilegrad.kernel import Kernel, launch, launch_grid, launch_tiled
 from tilegrad.runtime.arrays import Array, foreign
 from tilegrad.tape import Tape
 from tilegrad.tape.memory import Mirror, fields, is_float, require_host
-from tilegrad.tape.records import copy_recorded, launch_recorded
+from tilegrad.tape.records import copy_recorded, launch_recorded, note
 
 Pullback = Callable[..., tuple[np.ndarray[Any, Any] | None, ...]]
 
@@ -228,6 +228,7 @@ def jvp(
                 raise LaunchError(f"jvp: an array of shape {a.shape} has a tangent of shape {np.shape(rate)}")
             copy_recorded(mirror.view(a), rate)
     passed = [natives[i] for i in found.passed]
+    note(args)
     twins = [mirror.view(a) for a, t in zip(passed, forward.tangent_params, strict=True) if t is not None]
     launch_recorded(forward.kernel, [*passed, *twins], grid, device or config.device)
     return tuple(_rate_of(mirror, y) for y in outputs)

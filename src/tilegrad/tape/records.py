@@ -276,6 +276,12 @@ def active(record: bool = True) -> Sequence[Recorder]:
     return _recorders[record] if ACTIVE.tapes or WATCHING else ()
 
 
+def note(objects: Sequence[Any]) -> None:
+    """Tell all tapes of arrays, as the user has given them, that are about to take part."""
+    for tape in ACTIVE.tapes:
+        tape.note(objects)
+
+
 def record_launch(kernel: Kernel, args: Sequence[Any], grid: tuple[int, ...], device: str = "cpu") -> None:
     """Tell all tapes that `kernel` is about to run."""
     for recorder in active():
