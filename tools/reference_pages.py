@@ -18,8 +18,9 @@ import tilegrad as tg
 from tilegrad.ops.catalog import FAMILIES
 
 HOST = {
-    "Kernels": (tg.kernel, tg.func, tg.launch, tg.launch_tiled),
-    "Gradients": (tg.Tape, tg.vjp, tg.grad, tg.jvp, tg.testing.gradcheck),
+    "Kernels": (tg.kernel, tg.func, tg.launch, tg.launch_tiled, tg.set_module_options, tg.get_module_options),
+    "Gradients": (tg.Tape, tg.vjp, tg.grad, tg.jvp, tg.value_and_grad, tg.func_grad, tg.func_replay,
+                  tg.testing.gradcheck),
     "Arrays": (tg.Array, tg.array, tg.zeros, tg.ones, tg.full, tg.empty, tg.zeros_like, tg.ones_like, tg.full_like,
                tg.empty_like, tg.clone, tg.copy, tg.from_numpy),
 }  # fmt: skip
