@@ -103,8 +103,10 @@ def test_lanes(c: Case, device: str, dtype: Any) -> None:
     check_values(c, "lanes", dtype, device)
 
 
+#: functions that take long to compile; they are composed as the others are
+LONG = ("m55", "m66")
 #: those that mean the same for a tile of matrices; `@` there multiplies the tiles
-TILED = [c for c in CASES if c.name != "matmul"]
+TILED = [c for c in CASES if c.name != "matmul" and c.takes[0] not in LONG]
 
 
 @pytest.mark.parametrize("form", ["tiles", "map"])
@@ -118,7 +120,7 @@ def test_gradient(c: Case, device: str) -> None:
     check_gradient(c, "lanes", device)
 
 
-@pytest.mark.parametrize("c", [c for c in TILED if "66" not in c.takes[0]], ids=label)
+@pytest.mark.parametrize("c", [c for c in TILED if c.takes[0] in ("m22", "m23", "m33", "v3")], ids=label)
 def test_gradient_of_tiles(c: Case) -> None:
     check_gradient(c, "tiles", "cpu")
 

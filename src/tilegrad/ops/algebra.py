@@ -203,12 +203,18 @@ def matmul(x: Any, y: Any) -> Any:
 
 
 def quotient(x: Any, y: Any) -> Any:
-    """`x / y`: every part divided by a scalar."""
+    """`x / y`: every part divided by a scalar, or a scalar by every part; whole numbers give floats, as Python's do."""
     if isinstance(x, Composite) and not isinstance(y, Composite) and not is_struct(x):
-        return map_parts(lambda part: div(part, y), x)
+        return map_parts(lambda part: div(part, _divisible(y)), _divisible(x))
     if isinstance(y, Composite) and not isinstance(x, Composite) and not is_struct(y):
-        return map_parts(lambda part: div(x, part), y)
+        return map_parts(lambda part: div(_divisible(x), part), _divisible(y))
     raise mismatch("/", x, y, "divide by a scalar, or part by part with cw_div(a, b)")
+
+
+def _divisible(x: Any) -> Any:
+    """Whole numbers as the floats that a division makes of them."""
+    dtype = x.grid.dtype if isinstance(x, Composite) else dtype_of(x)
+    return _cast(x, dtype, dt.quotient_dtype(dtype)) if dtype is not None and dtype.is_int else x
 
 
 def same_types(symbol: str, op: str) -> Callable[[Any, Any], Composite]:

@@ -308,8 +308,8 @@ class Array:
     # writing
 
     def zero_(self) -> Self:
-        """Set all elements to zero."""
-        return self.fill_(0)
+        """Set all elements to zero, in structs every member."""
+        return self.fill_(np.zeros((), self.dtype.np) if isinstance(self.kind, StructType) else 0)
 
     def fill_(self, value: Any) -> Self:
         """Set all elements to a value."""

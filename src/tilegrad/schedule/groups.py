@@ -130,17 +130,18 @@ class Planner:
     def _read_out_of_order(self, v: Value) -> bool:
         return any(u.definition.view for u in self.facts.uses(v))
 
-    def _readers(self, v: Value) -> set[Op]:
-        """The ops that will hold the computation of `v`: its readers, through fused point ops."""
+    def _readers(self, v: Value, through_maps: bool = False) -> set[Op]:
+        """The ops that will hold the computation of `v`: its readers, through fused point ops (and `map_`)."""
         found: set[Op] = set()
         work, seen = [v], {v}
         while work:
             for user in self.facts.uses(work.pop()):
-                if user.definition.cls != "point" or not user.results or user.result in self.stored:
+                fused = user.definition.cls == "point" or (through_maps and user.definition is map_)
+                inner = [r for r in user.results if r not in self.stored] if fused else []
+                if not inner:
                     found.add(user)
-                elif user.result not in seen:
-                    seen.add(user.result)
-                    work.append(user.result)
+                work += [r for r in inner if r not in seen]
+                seen.update(inner)
         return found
 
     def _crosses_write(self, v: Value, op: Op) -> bool:
@@ -149,7 +150,7 @@ class Planner:
         if not mine or (op.definition.cls != "point" and op.definition is not map_):
             return False
         home = self.facts.home[op]
-        last = max((self._end(r, home) for r in self._readers(v)), default=-1)
+        last = max((self._end(r, home) for r in self._readers(v, through_maps=True)), default=-1)
         for later in home.ops[self.facts.position[op] + 1 : last + 1]:
             here = self.facts.position[later] == last and self._same_point(later, v)
             for access in self.facts.accesses(later):
