@@ -53,7 +53,7 @@ PART_BY_PART = frozenset(
      "array_atomic_min", "array_atomic_max",
      "tile_put", "tile_add_at", "tile_insert", "tile_scatter_add", "tile_scatter_masked", "tile_from_thread", "untile",
      "tile_scan_inclusive", "tile_scan_exclusive", "minimum", "maximum", "abs", "sign", "floor", "ceil", "round",
-     "trunc", "rint", "lerp", "clamp")
+     "trunc", "rint", "clamp")
 )  # fmt: skip
 
 
