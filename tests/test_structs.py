@@ -288,6 +288,69 @@ def test_tiles_of_matrices(device: str) -> None:
     np.testing.assert_array_equal(y, x.transpose(1, 0, 2, 3))
 
 
+@tg.kernel
+def c1_transposed(x: tg.array2d[tg.mat22d], o: tg.array2d[tg.mat22d]):
+    t = tg.tile_load(x, shape=(2, 3))
+    y = tg.tile_map(tg.transpose, t)
+    z = tg.tile_transpose(t)
+    tg.tile_store(o, y * t + tg.tile_transpose(z))
+
+
+def test_c1_a_transposed_tile_of_matrices_leaves_the_forward_values_alone(device: str) -> None:
+    host = np.random.default_rng(1).normal(size=(2, 3, 2, 2))
+    x, o = as_leaf(host, tg.mat22d), tg.zeros((2, 3), tg.mat22d, requires_grad=True)
+    backward(c1_transposed, 1, [x], o, device, tiled=True)
+    np.testing.assert_allclose(o.numpy(), host.swapaxes(2, 3) @ host + host)
+    right = host @ np.full((2, 2), 2.0) + 1  # elsewhere: the values are doubled before their derivatives are taken
+    np.testing.assert_allclose(x.grad.numpy(), right)
+
+
+@tg.kernel
+def of_tiles_and_numbers(x: tg.array1d[float], o: tg.array1d[tg.vec3], p: tg.array1d[tg.vec3]):
+    t = tg.tile_load(x, shape=4)
+    v = tg.vec3(t, 2.0, x[0])
+    tg.tile_store(o, v)
+    tg.tile_store(p, tg.vector(1.0, t, t * t))
+
+
+def test_vectors_of_tiles_and_numbers(device: str) -> None:
+    x, o, p = np.arange(1, 5, dtype=np.float32), np.zeros((4, 3), np.float32), np.zeros((4, 3), np.float32)
+    tg.launch_tiled(of_tiles_and_numbers, 1, [x, o, p], device=device)
+    np.testing.assert_array_equal(o, np.stack([x, np.full(4, 2), np.ones(4)], 1))
+    np.testing.assert_array_equal(p, np.stack([np.ones(4), x, x * x], 1))
+
+
+@tg.kernel
+def c21_converted(x: tg.array1d[tg.vec3], o: tg.array1d[tg.vec3d]):
+    t = tg.tile_load(x, shape=4)
+    d = tg.vec3d(t)
+    tg.tile_store(o, d + d)
+
+
+def test_c21_conversion_of_vector_tiles_has_a_gradient(device: str) -> None:
+    x, o = as_leaf(np.ones((4, 3)), tg.vec3), tg.zeros(4, tg.vec3d, requires_grad=True)
+    backward(c21_converted, 1, [x], o, device, tiled=True)
+    assert (o.numpy() == 2).all() and (x.grad.numpy() == 2).all()  # elsewhere: refused
+
+
+@tg.kernel
+def half_products(
+    m: tg.array1d[tg.mat33h], v: tg.array1d[tg.vec3h], o: tg.array1d[tg.vec3h], s: tg.array1d[tg.float16]
+):
+    o[0] = m[0] * v[0]
+    s[0] = v[0] @ v[0]
+
+
+def test_products_of_half_precision_are_rounded_once(device: str) -> None:
+    rng = np.random.default_rng(5)
+    m, v = rng.normal(size=(1, 3, 3)).astype(np.float16), rng.normal(size=(1, 3)).astype(np.float16)
+    o, s = np.zeros((1, 3), np.float16), np.zeros(1, np.float16)
+    tg.launch(half_products, 1, [m, v, o, s], device=device)
+    wide_m, wide_v = m[0].astype(np.float64), v[0].astype(np.float64)
+    assert o[0].tolist() == (wide_m @ wide_v).astype(np.float16).tolist()
+    assert s[0] == np.float16(wide_v @ wide_v)
+
+
 # --- parts ------------------------------------------------------------------------------------------------------------
 
 

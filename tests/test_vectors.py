@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 from typing import Any
 
 import numpy as np
@@ -78,3 +80,15 @@ def test_gradient_of_tiles(c: Case) -> None:
 @pytest.mark.parametrize("c", [c for c in CASES if c.function is None], ids=label)
 def test_outside_of_kernels(c: Case) -> None:
     check_host(c)
+
+
+MODULES = ("vectors", "small_matrices", "small_factors", "quaternions", "transforms")
+PUBLIC = {n: f for m in MODULES for n, f in importlib.import_module(f"tilegrad.ops.{m}").PUBLIC.items()}
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_examples(name: str) -> None:
+    report: list[str] = []
+    example = doctest.DocTestParser().get_doctest(PUBLIC[name].__doc__, {}, name, None, None)
+    assert example.examples
+    assert not doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(example, out=report.append).failed, report

@@ -152,13 +152,16 @@ class Composites(Flow):
         if len(flat) != kind.count:
             self.fail(node, f"{kind} has {kind.count} parts, {len(flat)} are given", kind=TypeMismatch)
         converts = len(args) == 1 and isinstance(args[0], Composite)
-        return Composite(kind, [self._part_value(node, kind, kind.dtype, x, converts) for x in flat])
+        parts = [self._part_value(node, kind, kind.dtype, x, converts) for x in flat]
+        if any(isinstance(p, TileRef) for p in parts):
+            parts = [self.wrap(p) for p in algebra.even(parts)]  # numbers beside tiles
+        return Composite(kind, parts)
 
     def _part_value(self, node: ast.AST, kind: Any, dtype: DType, x: Any, converts: bool) -> Any:
         """A number as a part of a composite: of its dtype, which only literals and conversions may change."""
         x = self.plain(x)
         if converts and isinstance(x, TileRef):
-            return x if x.dtype is dtype else self.emit(node, "tile_astype", x, dtype=dtype)
+            return x if x.dtype is dtype else self.emit(node, "astype", x, dtype=dtype)
         if isinstance(x, TileRef):
             if x.dtype is dtype and x.size > 1:
                 return x

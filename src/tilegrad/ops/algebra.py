@@ -181,7 +181,7 @@ def product(x: Any, y: Any) -> Any:
         raise mismatch("*", x, y, "write dot(a, b), cross(a, b), outer(a, b), or cw_mul(a, b) part by part")
     for left, right, rule in _PRODUCTS:
         if left(x) and right(y):
-            return rule(x, y)
+            return rounded_once(rule)(x, y)
     raise mismatch("*", x, y)
 
 
@@ -196,7 +196,7 @@ def matmul(x: Any, y: Any) -> Any:
     """`x @ y` of vectors and matrices."""
     if is_vector(x) and is_vector(y):
         _require_inner(x, y, len(x), len(y))
-        return inner(x, y)
+        return rounded_once(inner)(x, y)
     if (is_matrix(x) or is_vector(x)) and (is_matrix(y) or is_vector(y)):
         return product(x, y)
     raise mismatch("@", x, y)
