@@ -405,3 +405,45 @@ def test_d14_arrays_of_bools(device: str) -> None:
     run(bools, x, y, device=device)
     assert np.from_dlpack(y).tolist() == [False, False, False]
     assert np.from_dlpack(y).dtype == np.bool_
+
+
+# --- lane code in loops of the block ----------------------------------------------------------------------------------
+
+
+@tg.kernel
+def halves_in_turn(x: tg.array1d[tg.float64], n: int, y: tg.array1d[tg.float64]):
+    i = tg.tid()
+    v = x[i]
+    w = x[i]
+    j = 0
+    while j < n:
+        v = v * x[i] + w
+        if j % 2 == 0:
+            w *= 0.5
+            for k in range(j):
+                if k % 3 != 1:
+                    v = tg.sin(v) * w
+        j += 1
+    y[i] = v
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 5, 20])
+@pytest.mark.parametrize("block_dim", [1, 4, 32])
+def test_conditions_of_the_block_in_loops_of_lanes(device: str, n: int, block_dim: int) -> None:
+    """What was decided once for the block is taken back once, not by each of its lanes."""
+    rng = np.random.default_rng(1)
+    x, ct = rng.random(7), rng.standard_normal(7)
+    run = tg.vjp(halves_in_turn, 7, [x, n], [np.zeros(7)], tiled=False, device=device, block_dim=block_dim)
+    above, below = (value_of(x + step, n) for step in (1e-6, -1e-6))
+    np.testing.assert_allclose(run(ct)[0], ct * (above - below) / 2e-6, rtol=1e-6, atol=1e-8)
+
+
+def value_of(x: Any, n: int) -> Any:
+    v = w = x
+    for j in range(n):
+        v = v * x + w
+        if j % 2 == 0:
+            w = w * 0.5
+            for k in range(j):
+                v = np.sin(v) * w if k % 3 != 1 else v
+    return v

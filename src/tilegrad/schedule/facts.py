@@ -5,6 +5,7 @@ Does not decide anything.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilegrad.ir.core import Block, Kernel, Op, Value
@@ -126,6 +127,21 @@ class Facts:
         found = self.updates(op)
         return any(u.conflicts(v) for i, u in enumerate(found) for v in (found[i:] if u.repeated else found[i + 1 :]))
 
+    def shares_stack(self, op: Op) -> bool:
+        """Whether the op holds a push to, or a pop from, a stack of the whole block that was made outside of it."""
+        return any(
+            isinstance(v.type, StackType) and not v.type.varying and v.op is not None and not self._holds(op, v.op)
+            for inner in _walk(op)
+            for v in inner.operands
+        )
+
+    def _holds(self, op: Op, inner: Op) -> bool:
+        """Whether `inner` stands in a region of `op`."""
+        outer = self.owner.get(self.home[inner])
+        while outer is not None and outer is not op:
+            outer = self.owner.get(self.home[outer])
+        return outer is op
+
     def accesses(self, op: Op) -> tuple[Access, ...]:
         """The memory accesses of an op, those of its regions included."""
         known = self._accesses.get(op)
@@ -137,6 +153,12 @@ class Facts:
                 found += [Access(self.kernel.memory(a), effect != "read", _key(op, a)) for a in arrays]
             known = self._accesses[op] = tuple(found)
         return known
+
+
+def _walk(op: Op) -> Iterator[Op]:
+    """The ops in the regions of an op."""
+    for region in op.regions:
+        yield from region.walk()
 
 
 def _key(op: Op, array: Value) -> tuple[object, ...]:

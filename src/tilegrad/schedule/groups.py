@@ -274,10 +274,10 @@ class _BlockPlanner:
 
     def _is_for_lanes(self, op: Op) -> bool:
         """Whether the op runs in a lane loop. A loop there is run by every vector of lanes, so that what it computes
-        for the whole block is not known outside."""
+        for the whole block is not known outside, and a stack of the block would be pushed or popped by each of them."""
         if not is_lane_code(op) or needs_block(op):
             return False
-        if op.regions and not makes_lanes(op) and self.facts.takes_turns(op):
+        if op.regions and not makes_lanes(op) and (self.facts.takes_turns(op) or self.facts.shares_stack(op)):
             return False
         shared = [v for v in op.results if op.regions and not is_varying(v.type)]
         return not any(self.facts.uses(v) for v in shared)
