@@ -998,6 +998,124 @@ def test_random_polynomials(data):
     assert np.allclose(found[0][0], found[1][0], rtol=eps)
 
 
+# --- a gradient of one's own that is the derivative changes nothing -------------------------------------------------
+
+
+def equal_kernels(own: bool):
+    """Kernels that call functions in many ways; the functions have gradients of their own or not."""
+
+    @tg.func
+    def f(x: Any, w: Any):
+        return tg.sin(x * w) + x * x
+
+    @tg.func
+    def loop(x: float, w: float, n: int):
+        s = x
+        for _ in range(n):
+            if s > 0.2:
+                s = s * w
+            else:
+                s = s + tg.cos(s)
+        return s
+
+    @tg.func
+    def g(x: float, w: float, n: int):
+        return loop(x, w, n)
+
+    @tg.func
+    def h(a: tg.array1d[float], i: int, w: float):
+        return a[i] * w + a[i] * a[(i + 1) % 5]
+
+    def f_gradient(x: Any, w: Any, ct: Any):
+        c = tg.cos(x * w)
+        tg.adjoint[x] += (c * w + x * 2.0) * ct
+        tg.adjoint[w] += c * x * ct
+
+    def g_gradient(x: float, w: float, n: int, ct: float):
+        gx, gw = tg.grad(loop)(x, w, n)
+        tg.adjoint[x] += gx * ct
+        tg.adjoint[w] += gw * ct
+
+    def h_gradient(a: tg.array1d[float], i: int, w: float, ct: float):
+        j = (i + 1) % 5
+        tg.adjoint[a][i] += (w + a[j]) * ct
+        tg.adjoint[a][j] += a[i] * ct
+        tg.adjoint[w] += a[i] * ct
+
+    if own:
+        for function, gradient in ((f, f_gradient), (g, g_gradient), (h, h_gradient)):
+            tg.func_grad(function)(gradient)
+
+    @tg.kernel
+    def uniform_and_not(x: tg.array1d[float], w: tg.array1d[float], y: tg.array1d[float]):
+        i = tg.tid()
+        y[i] = f(x[i], w[0]) * f(w[0], x[i]) + f(w[0], w[0])
+
+    @tg.kernel
+    def loops_of_lanes(x: tg.array1d[float], w: tg.array1d[float], y: tg.array1d[float]):
+        i = tg.tid()
+        s = 0.0
+        for m in range(i):
+            if x[m] > 0.0:
+                s += f(x[m], s)
+            else:
+                s -= h(x, m, w[0])
+        y[i] = s
+
+    @tg.kernel
+    def sums_over_lanes(x: tg.array1d[float], w: tg.array1d[float], y: tg.array1d[float]):
+        i = tg.tid()
+        if x[i] < -0.5:
+            return
+        s = tg.tile_sum(tg.tile(f(x[i], w[0]) + h(x, i, w[1])))[0]
+        y[i] = f(s, x[i]) + f(s, s)
+
+    @tg.kernel
+    def maps_of_tiles(x: tg.array1d[float], w: tg.array1d[float], y: tg.array1d[float]):
+        t = tg.tile_load(x, shape=5)
+        v = w[1]
+        u = tg.tile_map(lambda e: f(e, v) + h(w, 2, e), t)
+        for _ in range(3):
+            u = f(u, t) * 0.1
+        tg.tile_store(y, u * f(v, v))
+
+    @tg.kernel
+    def inner_gradients(x: tg.array1d[float], w: tg.array1d[float], y: tg.array1d[float]):
+        i = tg.tid()
+        y[i] = tg.grad(g)(x[i], w[0], 2)[0] + tg.grad(lambda u: f(u, w[i]) * f(u, u))(x[i])
+
+    return uniform_and_not, loops_of_lanes, sums_over_lanes, maps_of_tiles, inner_gradients
+
+
+PLAIN, OWN = equal_kernels(False), equal_kernels(True)
+
+
+def all_derivatives(kernel, device, block_dim):
+    """The output, the gradients, the derivative along a direction, and second derivatives."""
+    rng = np.random.default_rng(7)
+    x, w = rng.uniform(-1, 1, 5).astype(F32), rng.uniform(0.3, 1, 5).astype(F32)
+    ct, u = (rng.uniform(-1, 1, 5).astype(F32) for _ in range(2))
+    ax, aw, y = tg.array(x, requires_grad=True), tg.array(w, requires_grad=True), tg.zeros(5, dtype=float)
+    tiled = kernel.name.startswith("maps")
+    how = {"device": device, "block_dim": block_dim}
+    with Tape() as outer:
+        with Tape() as inner:
+            (tg.launch_tiled if tiled else tg.launch)(kernel, 1 if tiled else 5, inputs=[ax, aw], outputs=[y], **how)
+        first = inner.vjp([(y, ct)], [ax, aw])
+    second = outer.vjp([(first[0], u)], [ax, aw])
+    rates = tg.jvp(kernel, 1 if tiled else 5, [x, w], [np.zeros(5, F32)], [u, ct], tiled=tiled, **how)
+    return [y.numpy(), *first, *second, *rates]
+
+
+@both
+@pytest.mark.parametrize("case", range(5), ids=[k.name for k in PLAIN])
+def test_the_right_gradient_changes_nothing(case, device):
+    block_dim = 2 if device == "interpret" else 8
+    without, own = (all_derivatives(k[case], device, block_dim) for k in (PLAIN, OWN))
+    for a, b in zip(without, own, strict=True):
+        assert np.allclose(a, b, rtol=2e-5, atol=2e-6)
+
+
 # --- errors ---------------------------------------------------------------------------------------------------------
 
 
