@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import tilegrad as tg
+from programs import build
 from tilegrad import dtypes as dt
 
 V3 = tg.vec3d
@@ -269,6 +270,25 @@ def test_products_of_complex_views(device: str) -> None:
     run(complex_products, tg.array(a, dtype=tg.vec2d), tg.array(b, dtype=tg.vec2d), y, device=device)
     z = (a[..., 0] + 1j * a[..., 1])[:, ::-1] @ (b[..., 0] + 1j * b[..., 1]).T
     np.testing.assert_allclose(y.numpy(), np.stack([z.real, z.imag], -1), rtol=1e-12)
+
+
+WRONG = {
+    "tg.tile_store(x, t.x)": "tile_store: a 1-D array of vec3d meets a float64 tile (4,)",
+    "tg.tile_assign(t, t.x)": "tile_assign: a vec3d tile (4,) meets",
+    "tg.atomic_add(x, 0, s[0])": "atomic_add: a 1-D array of vec3d meets float64",
+    "tg.atomic_add(s, 0, x[0])": "atomic_add: a 1-D array of float64 meets a vec3d",
+    "tg.tile_scatter_add(t, 0, s[0], True)": "tile_scatter_add: a vec3d tile (4,) meets float64",
+    "tg.tile_sort(t)": "tile_sort: `keys` must be a tile of numbers, it is a tile of vec3d",
+}
+
+
+@pytest.mark.parametrize("call", WRONG)
+def test_numbers_are_not_vectors(call: str) -> None:
+    text = f"def kernel(x: X, s: S):\n    t = tg.tile_load(x, shape=4)\n    {call}\n"
+    kernel = build(text, X=tg.array1d[V3], S=tg.array1d[tg.float64])
+    with pytest.raises(tg.TypeMismatch) as error:
+        kernel.ir(tg.zeros(4, dtype=V3), np.zeros(4))
+    assert WRONG[call] in str(error.value)
 
 
 # --- maps and functions -----------------------------------------------------------------------------------------------

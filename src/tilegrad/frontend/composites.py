@@ -487,6 +487,7 @@ class Composites(Flow):
                 self.fail(
                     node, f"{called}: {describe_value(composites[0])} meets {describe_value(other)}", kind=TypeMismatch
                 )
+        self._require_one_kind(node, name, args, kwargs, called)
         results = []
         for k in range(len(composites[0])):
             part = tuple(a[k] if isinstance(a, Composite) else a for a in args)
@@ -496,6 +497,22 @@ class Composites(Flow):
                 self.composite_call(node, function, part, named, called, call) if inner else call(part, named)
             )
         return None if results[0] is None else Composite(kind, results)
+
+    def _require_one_kind(
+        self, node: ast.AST, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], called: str
+    ) -> None:
+        """Refuse to write plain numbers where composites are, or the other way round."""
+        if name in UPDATES_OF_ELEMENTS:
+            written = args[0] if args else kwargs.get("a")
+            others = [*args[1:], *(x for n, x in kwargs.items() if n != "a")]
+            value = kwargs.get("value", args[-1] if name.startswith("array") else others[-2])
+            pair = [written, next((x for x in others if isinstance(x, Composite)), value)]
+        else:
+            places = WRITTEN_AND_VALUE.get(name, {})
+            pair = [args[i] if i < len(args) else kwargs.get(n) for n, i in places.items()]
+        if any(isinstance(x, Composite) for x in pair) and not all(isinstance(x, Composite) for x in pair):
+            first, second = map(describe_value, pair)
+            self.fail(node, f"{called}: {first} meets {second}", kind=TypeMismatch)
 
     def as_scalar_tile(self, node: ast.AST, x: Composite) -> TileRef:
         """A tile of vectors or matrices as a tile of scalars: the grid becomes the last axes."""
@@ -520,6 +537,19 @@ class Composites(Flow):
         array, cut = next(params), REGISTRY["array_component"]
         indices = [tuple(map(int, np.unravel_index(k, t.kind.shape))) for k in range(t.kind.count)]
         return Composite(t.kind, [cut(array, index=index) for index in indices])
+
+
+UPDATES_OF_ELEMENTS = (
+    "tile_scatter_add", "tile_scatter_masked", "array_atomic_add", "array_atomic_sub", "array_atomic_exch",
+)  # fmt: skip
+#: operations that write: the places of what is written and of the value, which must have one element type
+WRITTEN_AND_VALUE: dict[str, dict[str, int]] = {
+    "tile_store": {"a": 0, "t": 1},
+    "tile_atomic_add": {"a": 0, "t": 1},
+    "tile_assign": {"dst": 0, "src": 1},
+    "tile_store_indexed": {"a": 0, "t": 2},
+    "tile_atomic_add_indexed": {"a": 0, "t": 2},
+}
 
 
 def _bounds(s: slice) -> tuple[Any, Any, Any]:

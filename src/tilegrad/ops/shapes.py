@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tilegrad import dtypes as dt
+from tilegrad.composite import Composite, first_leaf
 from tilegrad.diagnostics import ShapeMismatch, TypeMismatch
 from tilegrad.dtypes import DType
 from tilegrad.ir.types import ScalarType, TileType, Type
@@ -96,9 +97,18 @@ def require_tile(what: str, name: str, x: Any) -> TileType:
     """The type of a tile argument, or an error that names it."""
     t = getattr(unwrap(x), "type", None)
     if not isinstance(t, TileType):
-        found = describe(t) if t is not None else repr(x)
-        raise TypeMismatch(f"{what}: `{name}` must be a tile, it is {found}")
+        raise TypeMismatch(
+            f"{what}: `{name}` must be a tile{' of numbers' * isinstance(x, Composite)}, it is {_found(x, t)}"
+        )
     return t
+
+
+def _found(x: Any, t: Any) -> str:
+    """What an argument is, in the user's terms."""
+    if isinstance(x, Composite):
+        tile = isinstance(getattr(unwrap(first_leaf(x)), "type", None), TileType)
+        return f"a tile of {x.kind}" if tile else f"a {x.kind}"
+    return describe(t) if t is not None else repr(x)
 
 
 def require_dtype(what: str, dtype: Any) -> DType:
