@@ -80,6 +80,12 @@ def test_adjoint_is_the_transposed_derivative(name, device):
 @pytest.mark.parametrize("device", ["interpret", "cpu"])
 @pytest.mark.parametrize("name", [n for n in NAMES if REGISTRY[n].adjoint is not None])
 def test_the_adjoint_can_be_differentiated(name, device):
+    if name == "once":
+        with pytest.raises(tg.GradientUndefined, match="second derivatives of eig3, svd2 and svd3 are not known"):
+            check_second_derivative(
+                REGISTRY[name], next(s for s in samples_of(name) if is_differentiable(REGISTRY[name], s))
+            )
+        return
     for sample in itertools.islice((s for s in samples_of(name) if is_differentiable(REGISTRY[name], s)), 2):
         check_second_derivative(REGISTRY[name], sample, device)
 
@@ -187,6 +193,32 @@ def maps(x: F1, o: F1):  # map
     tg.tile_store(o, tg.tile_map(collatz, tg.tile_load(x, shape=4)))
 
 
+@tg.func
+def clipped(x: tg.float64):
+    return x * x
+
+
+@tg.func_grad(clipped)
+def adj_clipped(x: tg.float64, adj_ret: tg.float64):
+    tg.adjoint[x] += tg.clamp(adj_ret, -1.0, 1.0)
+
+
+@tg.func
+def counted(o: F1):
+    tg.atomic_add(o, 0, 1.0)
+    return o[0]
+
+
+@tg.func_replay(counted)
+def replay_counted(o: F1):
+    return o[0]
+
+
+@tg.kernel
+def rules(x: F1, o: F1):  # custom, replayed, stop_gradient, pullback
+    o[1] = clipped(x[0]) + counted(o) * tg.stop_gradient(x[1]) + tg.grad(tg.sin)(x[2])
+
+
 @tg.kernel
 def prints(x: F1, o: F1):  # print
     print("sum", tg.tile_sum(tg.tile_load(x, shape=4))[0])
@@ -244,6 +276,7 @@ def test_every_op_is_covered():
     covered = ops_of(places, *args, dim=7, tiled=False, block_dim=4) | ops_of(maps, X, X) | ops_of(prints, X, X)
     covered |= ops_of(blocks, np.zeros((3, 4)), np.zeros((3, 4)), dim=(3, 2)) | ops_of(loops, X, X)
     covered |= ops_of(lanes, *args, dim=2, block_dim=4) | ops_of(parts, np.zeros((4, 2)), X)
+    covered |= ops_of(rules, X, X)
     backward = differentiate(loops.ir(X, X), (True, True)).kernel
     covered |= {op.name for op in backward.body.walk()}
     assert set(REGISTRY) <= covered | set(NAMES)

@@ -13,7 +13,7 @@ from tilegrad import compiler
 from tilegrad.ad import differentiate, push_forward
 from tilegrad.ad.forward import LINEAR
 from tilegrad.op import REGISTRY
-from tilegrad.testing import _gradient_case, is_differentiable
+from tilegrad.testing import gradient_case, is_differentiable
 
 F1 = tg.array1d[tg.float64]
 
@@ -116,11 +116,11 @@ def test_every_op_in_forward_mode(name):
 def test_atomic_minimum_is_refused():
     sample = next(s for s in samples_of("array_atomic_min") if is_differentiable(REGISTRY["array_atomic_min"], s))
     with pytest.raises(tg.GradientUndefined, match="which update takes effect depends on the values"):
-        push_forward(_gradient_case(REGISTRY["array_atomic_min"], sample)[0])
+        push_forward(gradient_case(REGISTRY["array_atomic_min"], sample)[0])
 
 
 def check_forward(definition, sample, rng):
-    kernel, values = _gradient_case(definition, sample)
+    kernel, values = gradient_case(definition, sample)
     floats = [k for k, v in enumerate(values) if isinstance(v, np.ndarray) and v.dtype == np.float64]
     backward = differentiate(kernel, [k in floats for k in range(len(values))])
     if definition.effect == "atomic" and definition.name not in LINEAR:

@@ -19,7 +19,23 @@ LAYERS = (
     ("schedule",),
     ("codegen",),
     ("runtime",),
-    ("compiler", "tape", "arguments", "kernel", "functional", "types", "testing", "interop", "lib", "cli", "__main__", "tilegrad"),
+    (
+        "compiler",
+        "tape",
+        "arguments",
+        "kernel",
+        "functional",
+        "types",
+        "op_checks",
+        "gradcheck",
+        "testing",
+        "fuzz",
+        "interop",
+        "lib",
+        "cli",
+        "__main__",
+        "tilegrad",
+    ),
 )
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 GROUND, TOP = 0, len(LAYERS) - 1

@@ -128,3 +128,21 @@ def test_gradient_of_tiles(c: Case) -> None:
 @pytest.mark.parametrize("c", [c for c in CASES if c.function is None], ids=label)
 def test_outside_of_kernels(c: Case) -> None:
     check_host(c)
+
+
+@tg.kernel
+def eigenvalue(a: tg.array[tg.mat33d], o: tg.array[tg.float64]):
+    i = tg.tid()
+    q, d = tg.eig3(a[i])
+    o[i] = d[0] * d[1] + q[0, 0]
+
+
+def test_second_derivatives_of_eigenvectors_are_refused():
+    a = tg.array(np.array([[[2.0, 0.1, 0.0], [0.1, 3.0, 0.2], [0.0, 0.2, 5.0]]]), dtype=tg.mat33d, requires_grad=True)
+    o = tg.zeros(1, dtype=tg.float64)
+    with tg.Tape() as outer:
+        with tg.Tape() as inner:
+            tg.launch(eigenvalue, dim=1, inputs=[a, o])
+        inner.backward(grads={o: np.ones(1)})
+    with pytest.raises(tg.GradientUndefined, match="second derivatives of eig3"):
+        outer.backward(grads={a.grad: np.ones((1, 3, 3))})

@@ -108,9 +108,7 @@ def _overlaps(forward: tuple[int, ...], wrt: Sequence[bool], finals: int) -> tup
     return (*forward, *grads, *(2 * apart + k for k in range(finals)))
 
 
-def _params(
-    kernel: Kernel, wrt: Sequence[bool], finals: Sequence[int], afters: Sequence[int]
-) -> list[tuple[Any, str]]:
+def _params(kernel: Kernel, wrt: Sequence[bool], finals: Sequence[int], afters: Sequence[int]) -> list[tuple[Any, str]]:
     forward = [(p.type, p.name) for p in kernel.params]
     grads = [(p.type, f"{p.name}_grad" if p.name else "") for p, w in zip(kernel.params, wrt, strict=True) if w]
     last = [kernel.params[i] for i in (*finals, *afters)]

@@ -21,6 +21,7 @@ from tilegrad.gradcheck.widen import copies
 from tilegrad.ir.core import Kernel, Op
 from tilegrad.ir.types import ArrayType, StackType, is_varying
 from tilegrad.op import Sample
+from tilegrad.op_checks import one_op_kernel
 from tilegrad.tape.records import unseen
 
 #: ops that are looked at
@@ -76,8 +77,6 @@ def find(
 
 
 def _wrong(op: Op, operands: list[Any], tolerance: Tolerance, rng: Rng) -> Element | None:
-    from tilegrad.testing import one_op_kernel  # which offers gradcheck, and so needs this package
-
     names = [f"operand {k + 1}" for k in range(len(operands))]
     try:
         sample = Sample(tuple(_alone(op, operands)), op.attrs)

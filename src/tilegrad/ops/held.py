@@ -15,7 +15,7 @@ from tilegrad import dtypes as dt
 from tilegrad.emit import Emitter, Reg
 from tilegrad.ir import builder as ir_builder
 from tilegrad.ir.types import Type, dtype_of
-from tilegrad.op import Operand, constant, infer, like, lower, op
+from tilegrad.op import Operand, adjoint, constant, infer, like, lower, op
 from tilegrad.ops.control import build_for
 
 _WHOLE = {dt.float32: dt.int32, dt.float64: dt.int64}
@@ -54,6 +54,41 @@ def _float_of_bits_infer(x: Type) -> Type:
 @lower(float_of_bits)
 def _float_of_bits_lower(e: Emitter, x: Reg) -> Reg:
     return e.bitcast(x, _FLOAT[x.dtype])
+
+
+@op(elementwise=dt.FLOATS)
+def once(x: Operand) -> Operand:
+    """The value itself, of which only a first derivative is taken: a second one is refused.
+
+    For what is right to first order only, as formulas are that take an iteration's answer for a constant.
+
+    Gradient: the cotangent.
+    """
+    return np.asarray(x)[()]
+
+
+@adjoint(once)
+def _once_adjoint(ct: Any, out: Any, x: Any) -> Any:
+    return (first_derivative(ct),)
+
+
+@lower(once)
+def _once_lower(e: Emitter, x: Reg) -> Reg:
+    return x
+
+
+@op(
+    elementwise=dt.FLOATS,
+    no_gradient="second derivatives of eig3, svd2 and svd3 are not known; tile_eigh has them",
+)
+def first_derivative(ct: Operand) -> Operand:
+    """A cotangent that went through `once`."""
+    return np.asarray(ct)[()]
+
+
+@lower(first_derivative)
+def _first_derivative_lower(e: Emitter, ct: Reg) -> Reg:
+    return ct
 
 
 def held(x: Any) -> Any:

@@ -33,7 +33,7 @@ from tilegrad.ops.algebra import (
     sub,
     where,
 )
-from tilegrad.ops.held import held, repeated
+from tilegrad.ops.held import held, once, repeated
 from tilegrad.ops.small_matrices import Rows, require_square
 from tilegrad.ops.vectors import root
 
@@ -150,7 +150,7 @@ def eig3(a: Any) -> Any:
 
 def _change(left: Rows, a: Rows, right: Rows) -> Rows:
     """The derivative of transpose(left) a right, both given by their columns: zeros that change as it does."""
-    turned = _times(left, _times(a, _flipped(right)))
+    turned = _times(left, _times([[once(x) for x in row] for row in a], _flipped(right)))
     return [[sub(x, held(x)) for x in row] for row in turned]
 
 

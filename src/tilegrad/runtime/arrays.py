@@ -46,6 +46,7 @@ class Array:
         self._inner: tuple[int, ...] = kind.shape if isinstance(kind, GridType) else ()
         self.dtype: Any = require_dtype(data.dtype) if kind is None else kind
         self.base: Array | None = None  #: the array that this one is a view of
+        self.whole: Array | None = None  #: the array of composites of which this one is the scalars or a member
         self._requires_grad: bool | None = bool(requires_grad)
         self._grad: Array | None = None
         self._parent: Array | None = None
@@ -189,6 +190,7 @@ class Array:
         if not isinstance(self.kind, GridType):
             return self
         found = Array(self.data)
+        found.whole = self if self.whole is None else self.whole
         return self._as_view(found, lambda a: a.scalars)
 
     def member(self, name: str) -> Array:
@@ -197,6 +199,7 @@ class Array:
             raise TypeMismatch(f"an array of {self.dtype} has no members")
         part = self.kind.parts[self.kind.position(name)]
         found = Array(self.data[name], kind=part if isinstance(part, CompositeType) else None)
+        found.whole = self if self.whole is None else self.whole
         return self._as_view(found, lambda a: a.member(name))
 
     # views

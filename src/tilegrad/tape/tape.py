@@ -101,6 +101,8 @@ class Tape:
     def note(self, args: Iterable[Any]) -> None:
         """Remember the arrays that take part; those with `requires_grad` are watched."""
         for x in args:
+            if isinstance(x, Array) and x.whole is not None:
+                x = x.whole
             if isinstance(x, Array) and id(x) not in self._known:
                 self._known[id(x)] = x
                 if x.requires_grad:
