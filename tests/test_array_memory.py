@@ -228,12 +228,6 @@ def run_blocks(made: Any, args: list[Any], grid: tuple[int, ...], first: int, la
     assert not own.context.error[0]
 
 
-@both
-def test_a_grid_whose_rows_are_too_long_is_refused(device: str) -> None:
-    with pytest.raises(tg.LaunchError, match="larger than 2"):
-        tg.launch(far_threads, dim=(1, 2**31, 1), inputs=[np.zeros((8, 3), np.int32)], device=device)
-
-
 # --- nothing --------------------------------------------------------------------------------------------------------
 
 

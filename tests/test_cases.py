@@ -392,9 +392,19 @@ def counts(o: tg.array1d[int]):
     tg.atomic_add(o, 0, 1)
 
 
-def test_i12_more_threads_than_an_int_counts(device: str) -> None:
-    with pytest.raises(ValueError, match="dim"):
-        tg.launch(counts, dim=2**31 + 1, inputs=[np.zeros(1, I32)], device=device)
+@tg.kernel
+def last_threads(o: tg.array1d[tg.int64]):
+    i = tg.tid()
+    if i >= tg.int64(2**31 - 1):
+        o[i - tg.int64(2**31 - 1)] = i
+
+
+def test_i12_more_threads_than_an_int_counts() -> None:
+    o = np.zeros(3, np.int64)
+    tg.launch(last_threads, dim=2**31 + 2, inputs=[o], block_dim=4096)
+    assert o.tolist() == [2**31 - 1, 2**31, 2**31 + 1]
+    with pytest.raises(ValueError, match="cannot be counted"):
+        tg.launch(counts, dim=(2**31, 2**31), inputs=[np.zeros(1, I32)])
 
 
 def test_i13_nothing_to_do_is_still_checked(device: str) -> None:

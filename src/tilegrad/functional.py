@@ -215,9 +215,9 @@ def jvp(
         raise LaunchError(f"jvp: {len(inputs)} inputs need as many tangents, {len(tangents)} were given")
     args, grid = [*inputs, *outputs], launch_grid(kernel, dim)
     lanes = block_dim or config.block_dim
-    found, natives, _ = kernel.specialise(args, len(grid), lanes, tiled)
+    found, natives, _ = kernel.specialise(args, grid, lanes, tiled)
     directions = [a if t is None else t for a, t in zip(args, [*tangents, *[None] * len(outputs)], strict=True)]
-    _, rates, _ = kernel.specialise(directions, len(grid), lanes, tiled)
+    _, rates, _ = kernel.specialise(directions, grid, lanes, tiled)
     given = [k < len(inputs) and tangents[k] is not None for k in found.owners]
     forward = _tangent_kernel(found.ir_for(natives))
     arrays = [a for a in natives if isinstance(a, np.ndarray) and is_float(a)]

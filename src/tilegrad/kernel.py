@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, overload
@@ -48,6 +49,10 @@ __all__ = [
 
 
 copy.host = arrays.copy
+
+
+#: the largest extent of a grid whose indices are int32; of a larger one tid() gives int64
+_INT_MAX = 2**31 - 1
 
 
 class Specialisation:
@@ -151,7 +156,7 @@ class Kernel(call.Kernel):
     ) -> core.Kernel:
         """The Tile IR for these arguments, as `launch_tiled` (or `launch`, with tiled=False) would run it."""
         grid = launch_grid(self, dim)
-        found, natives, _ = self.specialise(args, len(grid), block_dim or config.block_dim, tiled)
+        found, natives, _ = self.specialise(args, grid, block_dim or config.block_dim, tiled)
         return found.ir_for(natives)
 
     @functools.cached_property
@@ -163,13 +168,13 @@ class Kernel(call.Kernel):
         return any(map(arguments.is_composite, self.annotations))
 
     def specialise(
-        self, args: Sequence[Any], grid_ndim: int, block_dim: int, tiled: bool
+        self, args: Sequence[Any], grid: tuple[int, ...], block_dim: int, tiled: bool
     ) -> tuple[Specialisation, list[Any], Sequence[Any]]:
         """The specialisation; the arguments as NumPy arrays and numbers; the arguments taken apart."""
         if self._takes_composites or not all(map(arguments.is_apart, args)):
-            return self._specialise_apart(args, grid_ndim, block_dim, tiled)
+            return self._specialise_apart(args, grid, block_dim, tiled)
         natives: list[Any] = []
-        key: list[Any] = [grid_ndim, block_dim, tiled, config.debug]
+        key: list[Any] = [len(grid), max(grid) > _INT_MAX, block_dim, tiled, config.debug]
         for a in args:
             native = a if isinstance(a, np.ndarray) else _native(a)
             natives.append(native)
@@ -186,13 +191,13 @@ class Kernel(call.Kernel):
             if found.holds():
                 break
         else:
-            found = self._new_specialisation(whole, self.argument_types(natives), grid_ndim, block_dim, tiled)
+            found = self._new_specialisation(whole, self.argument_types(natives), grid, block_dim, tiled)
         for i, dtype in found.numbers:
             natives[i] = self._number(i, dtype, natives[i])
         return found, natives, args
 
     def _specialise_apart(
-        self, args: Sequence[Any], grid_ndim: int, block_dim: int, tiled: bool
+        self, args: Sequence[Any], grid: tuple[int, ...], block_dim: int, tiled: bool
     ) -> tuple[Specialisation, list[Any], Sequence[Any]]:
         """`specialise` for arguments of which some are composite, or arrays of composites."""
         if len(args) != len(self.function.parameters):
@@ -201,12 +206,12 @@ class Kernel(call.Kernel):
         triples = zip(range(len(args)), self.annotations, args, strict=True)
         types = [taking.take(k, annotation, a, self._argument_type) for k, annotation, a in triples]
         natives = [a.data if isinstance(a, arrays.Array) else a for a in taking.flat]
-        key = (grid_ndim, block_dim, tiled, *map(arguments.shape_of, types))
+        key = (len(grid), max(grid) > _INT_MAX, block_dim, tiled, config.debug, *map(arguments.shape_of, types))
         for found in self._specialisations.get(key, ()):
             if found.holds():
                 break
         else:
-            found = self._new_specialisation(key, types, grid_ndim, block_dim, tiled, taking.owners)
+            found = self._new_specialisation(key, types, grid, block_dim, tiled, taking.owners)
         for i, dtype in found.numbers:
             natives[i] = self._number(found.owners[i], dtype, natives[i])
         return found, natives, taking.flat
@@ -215,13 +220,14 @@ class Kernel(call.Kernel):
         self,
         key: Any,
         types: Sequence[ArgumentType],
-        grid_ndim: int,
+        grid: tuple[int, ...],
         block_dim: int,
         tiled: bool,
         owners: Sequence[int] | None = None,
     ) -> Specialisation:
         try:
-            traced = trace(self.function, types, block_dim=block_dim, grid_ndim=grid_ndim, tiled=tiled)
+            wide = max(grid) > _INT_MAX
+            traced = trace(self.function, types, block_dim=block_dim, grid_ndim=len(grid), tiled=tiled, wide=wide)
         except TilegradError as error:
             raise error.with_traceback(None) from None  # the frames of the tracer tell a user nothing
         flat: Sequence[Any] = types if owners is None else arguments.flat_types(types)
@@ -409,7 +415,7 @@ def launch(
     """Run a kernel once for each point of a grid of threads.
 
     Args:
-        dim: Number of threads along each of 1 to 4 axes.
+        dim: Number of threads along each of 1 to 4 axes. If one does not fit into int32, tid() gives int64.
         inputs, outputs: The arguments, in the order of the parameters; outputs are simply the last ones.
         device: "cpu" or "interpret"; `config.device` by default.
         block_dim: Threads of a block; `config.block_dim` by default.
@@ -474,7 +480,7 @@ def _run(
     if lanes < 1 or block_dim == 0:
         raise LaunchError(f"block_dim must be at least 1, it is {block_dim}")
     args = (*inputs, *outputs)
-    found, natives, apart = kernel.specialise(args, len(grid), lanes, tiled)
+    found, natives, apart = kernel.specialise(args, grid, lanes, tiled)
     for i in found.written:
         if not natives[i].flags.writeable:
             _refuse_read_only(kernel, found.owners[i])
@@ -498,11 +504,8 @@ def launch_grid(kernel: Any, dim: Any) -> tuple[int, ...]:
         raise LaunchError(f"dim must be an int or 1 to 4 ints, it is {dim!r}", help="write dim=n, dim=(m, n), ...")
     if any(n < 0 for n in items):
         raise LaunchError(f"a launch dimension is negative: dim={dim!r}")
-    if any(n >= 2**31 for n in items):
-        raise LaunchError(
-            f"a launch dimension is larger than 2**31 - 1, which tid() can count: dim={dim!r}",
-            help="use several dimensions, or a loop in the kernel",
-        )
+    if math.prod(int(n) for n in items) >= 2**62:
+        raise LaunchError(f"a launch of 2**62 threads or more cannot be counted: dim={dim!r}", help="use a loop")
     return tuple(int(n) for n in items)
 
 

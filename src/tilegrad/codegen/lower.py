@@ -256,19 +256,19 @@ class Lowering:
 
     def _run_block_id(self, op: Op) -> Reg:
         if not self.kernel.tiled:
-            return self.e.cast(self.e.block_id, dt.int32)
-        return self.e.cast(self._coordinate(self.e.block_id, op.attrs["axis"]), dt.int32)
+            return self.e.cast(self.e.block_id, dtype_of(op.result.type))
+        return self.e.cast(self._coordinate(self.e.block_id, op.attrs["axis"]), dtype_of(op.result.type))
 
     def _run_thread_id(self, op: Op) -> Reg:
-        e, axis = self.e, op.attrs["axis"]
+        e, axis, dtype = self.e, op.attrs["axis"], dtype_of(op.result.type)
         if self.thread_base:
-            base = e.cast(self.thread_base[axis], dt.int32)
-            return self._lane_vector(dt.int32, base) if axis == self.kernel.grid_ndim - 1 else base
+            base = e.cast(self.thread_base[axis], dtype)
+            return self._lane_vector(dtype, base) if axis == self.kernel.grid_ndim - 1 else base
         first = e.mul(e.block_id, e.const(self.kernel.block_dim, dt.int64))
         linear = e.add(first, e.i64(self.lane_base))
         if self.kernel.grid_ndim == 1:
-            return self._lane_vector(dt.int32, e.cast(linear, dt.int32))
-        return e.cast(self._coordinate(linear, axis), dt.int32)
+            return self._lane_vector(dtype, e.cast(linear, dtype))
+        return e.cast(self._coordinate(linear, axis), dtype)
 
     def _coordinate(self, linear: Reg, axis: int) -> Reg:
         """One coordinate of a row-major linear index into the launch's grid."""

@@ -160,6 +160,8 @@ class Calls(Indexing):
     captures: list[Capture]
     block_dim: int
     tiled: bool
+    #: an extent of the grid does not fit into int32
+    wide: bool
     #: the call whose result is being unpacked, and into how many names
     unpacked: tuple[ast.AST | None, int] = (None, 1)
 
@@ -493,7 +495,8 @@ class Calls(Indexing):
                 kind=TypeMismatch,
             )  # fmt: skip
         name = "block_id" if self.tiled else "thread_id"
-        indices = tuple(self._lane_op(node, name, axis=axis) for axis in range(rank))
+        wide = {"wide": True} if self.wide else {}
+        indices = tuple(self._lane_op(node, name, axis=axis, **wide) for axis in range(rank))
         if count > rank:
             indices += (self._lane_op(node, "lane_id"),)
         return indices if count > 1 else indices[0]

@@ -84,10 +84,13 @@ _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
 class Tracer(CustomCalls):
     """Visits statements and expressions. One instance makes one trace."""
 
-    def __init__(self, builder: LaneBuilder, decisions: Decisions, grid_ndim: int, tiled: bool, block_dim: int) -> None:
+    def __init__(
+        self, builder: LaneBuilder, decisions: Decisions, grid_ndim: int, tiled: bool, block_dim: int, wide: bool
+    ) -> None:
         super().__init__(builder, decisions)
         self.captures: list[Capture] = []
         self.grid_ndim = grid_ndim
+        self.wide = wide
         self.tiled = tiled
         self.block_dim = block_dim
         builder.mask = self._mask
@@ -774,13 +777,22 @@ class Traced:
 
 
 def trace(
-    function: Function, arg_types: Sequence[ArgumentType], *, block_dim: int, grid_ndim: int, tiled: bool
+    function: Function,
+    arg_types: Sequence[ArgumentType],
+    *,
+    block_dim: int,
+    grid_ndim: int,
+    tiled: bool,
+    wide: bool = False,
 ) -> Traced:
-    """Trace a kernel for arguments of the given types (None for an optional array that was not given)."""
+    """Trace a kernel for arguments of the given types (None for an optional array that was not given).
+
+    `wide` tells that an extent of the grid does not fit into int32, so that tid() gives int64.
+    """
     decisions = Decisions()
     for _ in range(200):
         try:
-            return _trace_once(function, arg_types, decisions, block_dim, grid_ndim, tiled)
+            return _trace_once(function, arg_types, decisions, block_dim, grid_ndim, tiled, wide)
         except Restart:
             continue
         except Divergent:
@@ -795,13 +807,14 @@ def _trace_once(
     block_dim: int,
     grid_ndim: int,
     tiled: bool,
+    wide: bool,
 ) -> Traced:
     names = [p.name for p in function.parameters]
     given = [leaf for n, t in zip(names, arg_types, strict=True) for leaf in signature.flat_types(n, t)]
     params = tuple(Value(t, name=n, index=i) for i, (n, t) in enumerate(given))
     block = Block(params)
     builder = LaneBuilder(block, per_lane=not tiled)
-    tracer = Tracer(builder, decisions, grid_ndim, tiled, block_dim)
+    tracer = Tracer(builder, decisions, grid_ndim, tiled, block_dim, wide)
     captures = tracer.captures
     frame = Frame(
         function.source, function.name, function.local, lambda name: function.lookup(name, captures),

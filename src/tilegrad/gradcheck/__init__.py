@@ -132,7 +132,7 @@ def _launched(
 ) -> Launched:
     """The launch in float64, on private copies."""
     grid = launch_grid(kernel, dim)
-    found, natives, _ = kernel.specialise(args, len(grid), block_dim or config.block_dim, tiled)
+    found, natives, _ = kernel.specialise(args, grid, block_dim or config.block_dim, tiled)
     ir = found.ir_for(natives)
     if not kernel.enable_backward:
         raise refuse(ir)

@@ -16,6 +16,7 @@ import numpy as np
 from tilegrad import dtypes as dt
 from tilegrad.composite import Composite, map_parts
 from tilegrad.diagnostics import ShapeMismatch, TypeMismatch
+from tilegrad.dtypes import DType
 from tilegrad.element_types import GridType, matrix, vector
 from tilegrad.emit import Emitter, Index, Reg, Source
 from tilegrad.ir.types import ScalarType, TileType, Type
@@ -77,28 +78,37 @@ def _lane_count_infer() -> Type:
 
 
 @op(cls="scalar", no_gradient=_INDEX)
-def block_id(*, axis: int = 0) -> Scalar:
-    """The block's coordinate in the grid of `launch_tiled`; in a `launch`, the number of the block. int32."""
+def block_id(*, axis: int = 0, wide: bool = False) -> Scalar:
+    """The block's coordinate in the grid of `launch_tiled`; in a `launch`, the number of the block.
+
+    int32, or int64 if `wide`: where an extent of the grid does not fit into int32.
+    """
     here = context.get()
-    return np.int32(np.unravel_index(here.block, here.grid)[axis] if here.tiled else here.block)
+    number = np.unravel_index(here.block, here.grid)[axis] if here.tiled else here.block
+    return place_dtype(wide).np.type(number)
+
+
+def place_dtype(wide: bool) -> DType:
+    """The dtype of a coordinate in the grid."""
+    return dt.int64 if wide else dt.int32
 
 
 @infer(block_id)
-def _block_id_infer(*, axis: int = 0) -> Type:
-    return ScalarType(dt.int32)
+def _block_id_infer(*, axis: int = 0, wide: bool = False) -> Type:
+    return ScalarType(place_dtype(wide))
 
 
 @op(cls="scalar", no_gradient=_INDEX)
-def thread_id(*, axis: int = 0) -> Scalar:
-    """The lane's coordinate in the grid of `launch`, int32."""
+def thread_id(*, axis: int = 0, wide: bool = False) -> Scalar:
+    """The lane's coordinate in the grid of `launch`, int32 (int64 if `wide`, see block_id)."""
     here = context.get()
     linear = here.block * here.block_dim + np.arange(here.lanes)
-    return np.asarray(np.unravel_index(linear, here.grid)[axis], dtype=np.int32)
+    return np.asarray(np.unravel_index(linear, here.grid)[axis], dtype=place_dtype(wide).np)
 
 
 @infer(thread_id)
-def _thread_id_infer(*, axis: int = 0) -> Type:
-    return ScalarType(dt.int32, varying=True)
+def _thread_id_infer(*, axis: int = 0, wide: bool = False) -> Type:
+    return ScalarType(place_dtype(wide), varying=True)
 
 
 @lower(lane_id)
