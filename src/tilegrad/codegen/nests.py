@@ -13,7 +13,7 @@ from tilegrad import dtypes as dt
 from tilegrad.codegen.lower import Lowering, needs_scalar_code
 from tilegrad.emit import Buffer, Coord, Fold, Index, Reg
 from tilegrad.ir.core import Op, Value
-from tilegrad.ir.types import ScalarType, TileType
+from tilegrad.ir.types import ScalarType, TileType, is_varying
 from tilegrad.ops.control import map_
 from tilegrad.schedule.facts import FROM_THE_END, TILE_ACCESS
 from tilegrad.schedule.stages import Group, Lanes
@@ -91,6 +91,21 @@ class Nests(Lowering):
         point = op.definition.cls == "point" or op.definition is map_
         return isinstance(x.type, TileType) and point and not self.is_stored(x)
 
+    def _of_lanes(self, stage: Lanes) -> Iterable[Op]:
+        """The ops that lane code runs, maps whose elements it takes included."""
+        found: dict[Op, None] = {}
+        work = [op for r in stage.roots if (op := r if isinstance(r, Op) else r.op) is not None]
+        while work:
+            op = work.pop()
+            if op not in found:
+                found[op] = None
+                work += [inner for region in op.regions for inner in region.ops]
+                work += [x.op for x in op.operands if x.op is not None and self._is_of_lanes(x, x.op)]
+        return found
+
+    def _is_of_lanes(self, x: Value, op: Op) -> bool:
+        return self._is_inlined(x, op) or (is_varying(x.type) and not self.is_stored(x))
+
     def _nest(self, stage: Group) -> list[Reg]:
         scalar = any(op.definition is map_ and needs_scalar_code(op) for r in stage.roots for op in self._inlined(r))
         width = 1 if scalar else self.e.vector_width
@@ -134,7 +149,7 @@ class Nests(Lowering):
         for op in ops:
             if op.definition.name == "tile_from_lanes":
                 self._clear_absent(self.buffer(op.result))
-        width = 1 if any(needs_scalar_code(op) for op in ops) else e.vector_width
+        width = 1 if any(needs_scalar_code(op) for op in self._of_lanes(stage)) else e.vector_width
         if width > 1 and not self.kernel.tiled and self.kernel.grid_ndim > 1 and not any(_takes(op) for op in ops):
             self._lane_rows(stage, width)
         elif any(_takes(op) for op in ops):

@@ -51,6 +51,10 @@ class LaneBuilder(Builder):
         super().__init__(block)
         self.per_lane = per_lane
         self.divergence: list[Divergence] = []
+        #: the blocks around the one that is being built, outermost first
+        self.around: list[Block] = []
+        #: how many of them are around the code in which lanes are apart
+        self.shore = 0
         #: gives the varying bool of the lanes that are still there, or None
         self.mask: Callable[[], Value | None] = lambda: None
         self._masking = True
@@ -63,11 +67,37 @@ class LaneBuilder(Builder):
         if reason is None:
             yield
             return
+        outer, self.shore = self.shore, self.shore if self.divergence else len(self.around)
         self.divergence.append(reason)
         try:
             yield
         finally:
             self.divergence.pop()
+            self.shore = outer
+
+    @contextmanager
+    def region(self, *types: Type) -> Iterator[Block]:
+        self.around.append(self.block)
+        try:
+            with super().region(*types) as block:
+                yield block
+        finally:
+            self.around.pop()
+
+    @contextmanager
+    def ashore(self, *values: Value) -> Iterator[None]:
+        """Emit ops on these values before the code in which lanes are apart, unless the values are made inside it."""
+        inside = [*self.around[self.shore :], self.block]
+        known = {v for b in inside for v in b.args} | {v for b in inside for op in b.ops for v in op.results}
+        if not self.divergence or not self.shore or not known.isdisjoint(values):
+            yield
+            return
+        block, self.block = self.block, self.around[self.shore - 1]
+        divergence, self.divergence = self.divergence, []
+        try:
+            yield
+        finally:
+            self.block, self.divergence = block, divergence
 
     def insert(
         self,

@@ -132,7 +132,12 @@ class TileRef:
         if not self.path:
             return base
         builder = ir_builder.current()
-        block = builder.block if builder else None
+        if builder is None:
+            return self._apply(base, None)
+        with builder.ashore(base, *(v for step in self.path for v in step.operands)):
+            return self._apply(base, builder.block)
+
+    def _apply(self, base: Value, block: Any) -> Value:
         if self._cached and self._cached[0] is base and self._cached[1] is block:
             return self._cached[2]
         value = base

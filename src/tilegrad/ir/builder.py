@@ -47,6 +47,11 @@ class Builder:
             self.block = outer
 
     @contextmanager
+    def ashore(self, *values: Value) -> Iterator[None]:
+        """Emit ops on these values where all lanes are together. A builder that knows no lanes is there already."""
+        yield
+
+    @contextmanager
     def at(self, loc: Loc) -> Iterator[None]:
         """Give ops built inside the context this location."""
         outer, self.loc = self.loc, loc

@@ -299,7 +299,8 @@ def _is_transform(x: Any) -> bool:
 
 
 def _between(a: Any, b: Any, t: Any) -> Any:
-    return add(mul(a, sub(1.0, t)), mul(b, t))
+    left = 1.0 - t if isinstance(t, (int, float)) else sub(1.0, t)  # a literal takes the type of `a`
+    return add(mul(a, left), mul(b, t))
 
 
 # --- construction -----------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ A yielded value that could not be merged with its result is copied when the regi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tilegrad.ir.core import Kernel, Op, Value
@@ -32,13 +32,19 @@ def schedule(kernel: Kernel) -> Schedule:
 
 @dataclass(eq=False)
 class _Class:
-    """Values that share one slot, and the half-open spans of time in which it is in use."""
+    """Values that share one slot, and the half-open spans of time in which they (or copies, None) are in it."""
 
     bytes: int
-    spans: list[tuple[int, int]] = field(default_factory=list)
+    spans: list[tuple[Value | None, int, int]] = field(default_factory=list)
 
-    def overlaps(self, other: _Class) -> bool:
-        return any(a < d and c < b for a, b in self.spans for c, d in other.spans)
+    def overlaps(self, other: _Class, allowed: Callable[[Value | None, Value | None, int], bool] | None = None) -> bool:
+        """Whether both are in use at one time, for longer than `allowed` says of two values."""
+        for v, a, b in self.spans:
+            for w, c, d in other.spans:
+                common = min(b, d) - max(a, c)
+                if common > 0 and not (allowed and allowed(v, w, common)):
+                    return True
+        return False
 
 
 class _Lives:
@@ -52,8 +58,10 @@ class _Lives:
         self.start: dict[Value, int] = {}
         self.end: dict[Value, int] = {}
         self.classes: dict[Value, _Class] = {}
-        #: pairs to merge if their lives allow it, the most valuable first
+        #: pairs to merge if their lives allow it, the most valuable first: each element of the first is written when
+        #: that of the second has been read, so that they may meet in the tick of the writing
         self.wishes: list[tuple[Value, Value]] = []
+        self.in_place: set[tuple[Value | None, Value | None]] = set()
         self.forced: list[tuple[Value, Value]] = []
         #: result of a control op, the value that a region yields for it, and when it is copied if it must be
         self.yielded: list[tuple[Value, Value, int]] = []
@@ -81,24 +89,29 @@ class _Lives:
             self.start.setdefault(v, time)
             self.end[v] = max(self.end.get(v, 0), time + 1)
 
-    def _read(self, values: Iterable[Value], in_place: bool = False) -> None:
-        """Values are read now; unless `in_place`, what is written now must not go to the same memory."""
+    def _read(self, values: Iterable[Value]) -> None:
+        """Values are read now, so what is written now must not go to the same memory (but see `wishes`)."""
         for v in values:
             source = alias_source(v)
             if source in self.stored:
-                self.end[source] = max(self.end.get(source, 0), self.time + (1 if in_place else 2))
+                self.end[source] = max(self.end.get(source, 0), self.time + 2)
+
+    def _wish(self, v: Value, x: Value) -> None:
+        self.wishes.append((v, x))
+        self.in_place.add((v, x))
 
     def _group(self, group: Group) -> None:
         for root in group.roots:
             needs = self.planner.needs(root)
-            only_here = {v for v in needs.leaves if v not in needs.elsewhere}
-            folds = bool(group.folds)
-            self._read(only_here, in_place=not folds and len(group.roots) == 1)
-            self._read(needs.leaves - only_here)
+            others = {alias_source(v) for v in needs.leaves if v in needs.elsewhere}
+            only_here = [v for v in needs.leaves if alias_source(v) not in others]
+            self._read(needs.leaves)
             for v in (root,) if isinstance(root, Value) else root.results:
                 self._define(v, self.time + 1)
-                if isinstance(root, Value) and len(group.roots) == 1:
-                    self.wishes += [(v, x) for x in only_here if isinstance(x.type, TileType) and x.type == v.type]
+                if isinstance(root, Value) and len(group.roots) == 1 and not group.folds:
+                    for x in only_here:
+                        if isinstance(x.type, TileType) and x.type == v.type:
+                            self._wish(v, alias_source(x))
 
     def _lanes(self, stage: Lanes) -> None:
         for root in stage.roots:
@@ -110,15 +123,18 @@ class _Lives:
                     self._define(v, self.time + 1)
 
     def _whole(self, op: Op) -> None:
+        read = [leaf for v in op.operands for leaf in self._sources(v, op)]
+        self._read(read)
         in_place = in_place_operand(op)
-        for v in op.operands:
-            source = alias_source(v)
-            leaves = {source} if source in self.stored else self.planner.needs(op).leaves
-            self._read(leaves, in_place=v is in_place and list(op.operands).count(v) == 1)
         for v in op.results:
             self._define(v, self.time + 1)
-            if in_place is not None:
-                self.wishes.append((v, alias_source(in_place)))
+            if in_place is not None and read.count(alias_source(in_place)) == 1:
+                self._wish(v, alias_source(in_place))
+
+    def _sources(self, v: Value, op: Op) -> set[Value]:
+        """The stored values that an operand of a block op is read from."""
+        source = alias_source(v)
+        return {source} if source in self.stored else {alias_source(x) for x in self.planner.needs(op).leaves}
 
     def _control(self, stage: Control) -> None:
         op = stage.op
@@ -166,14 +182,14 @@ class _Lives:
     def assign(self, plan: Schedule) -> Schedule:
         for v in self.stored:
             if v in self.start and not is_alias(v):
-                span = (self.start[v], max(self.end[v], self.start[v] + 1))
+                span = (v, self.start[v], max(self.end[v], self.start[v] + 1))
                 self.classes[v] = _Class(_bytes(v, self.block_dim), [span])
         for a, b in self.forced:
             self._merge(a, b)
         for result, value, time in self.yielded:
             self._try_merge(result, value)
             if result in self.classes and self.classes[result] is not self.classes.get(value):
-                self.classes[result].spans.append((time, time + 1))
+                self.classes[result].spans.append((None, time, time + 1))
         for a, b in self.wishes:
             self._try_merge(a, b)
         slots = _place(list(dict.fromkeys(self.classes.values())))
@@ -182,8 +198,12 @@ class _Lives:
         return plan
 
     def _try_merge(self, a: Value, b: Value) -> None:
-        if a in self.classes and b in self.classes and not self.classes[a].overlaps(self.classes[b]):
+        if a in self.classes and b in self.classes and not self.classes[a].overlaps(self.classes[b], self._meets):
             self._merge(a, b)
+
+    def _meets(self, v: Value | None, w: Value | None, common: int) -> bool:
+        """Whether one value is written over the other, which is read for the last time."""
+        return common == 1 and ((v, w) in self.in_place or (w, v) in self.in_place)
 
     def _merge(self, a: Value, b: Value) -> None:
         one, other = self.classes.get(a), self.classes.get(b)

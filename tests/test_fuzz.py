@@ -1,0 +1,106 @@
+"""Random programs: a few new ones, the parts of the fuzzer itself, and small programs that were wrong once."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilegrad.fuzz.check import require
+
+# --- programs that were wrong ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("write", ["t[1] = tg.tile_load(w, shape=2)", "t[1, 1] = w[0]", "t[n] += w[1]"])
+def test_a_tile_is_not_written_over_smaller_elements_that_are_still_read(write: str) -> None:
+    """The float32 form of a float16 tile had the memory of that tile."""
+    for seed in range(4):
+        require(
+            f"""
+Real = tg.float16
+
+@tg.kernel
+def k0(x: tg.array2d[Real], w: tg.array1d[Real], o: tg.array2d[Real], n: int):
+    t = tg.tile_load(x, shape=(4, 2))
+    {write}
+    tg.tile_matmul(tg.tile_full((4, 1), Real(0.5)), tg.tile_full((1, 2), Real(0.5)), t, beta=0.5)
+    tg.tile_store(o, t)
+
+ARRAYS = {{'x': real(4, 2, kind=Real), 'w': real(2, kind=Real), 'o': real(4, 2, kind=Real)}}
+
+def program(x, w, o):
+    launch_tiled(k0, 1, [x, w, o, 1], 1)
+""",
+            seed,
+        )
+
+
+def test_a_loop_of_a_map_that_lanes_take_elements_of() -> None:
+    """The code ran vectors of lanes through a loop whose length differs between them."""
+    require("""
+Real = tg.float64
+
+@tg.func
+def early(a: Real, n: int):
+    for k in range(n):
+        if k > 1:
+            return a
+    return a * 2.0
+
+@tg.kernel
+def k0(o: tg.array1d[Real], m: tg.array1d[int]):
+    i = tg.tid()
+    o[i] = tg.untile(tg.tile_map(early, Real(0.5), tg.tile_load(m, shape=8)))
+
+ARRAYS = {'o': real(8, kind=Real), 'm': whole(8)}
+
+def program(o, m):
+    launch(k0, 8, [o, m], 8)
+""")
+
+
+@pytest.mark.parametrize("view", ["t[1:, 0, ::-1]", "t[1:, 0]", "tg.tile_reshape(t, (3, 3))"])
+@pytest.mark.parametrize("element", ["w[1, (i + 2) % 3]", "w[1, n]", "f(w[1, 0])"])
+def test_elements_of_views_in_branches_that_differ_between_lanes(view: str, element: str) -> None:
+    """The view was made inside of the branch, where no tile can be made."""
+    require(f"""
+Real = tg.float64
+
+@tg.func
+def f(a: Real):
+    if a > 0.1:
+        return tg.sin(a)
+    return a
+
+@tg.kernel
+def k0(x: tg.array2d[Real], o: tg.array1d[Real], n: int):
+    i = tg.tid()
+    t = tg.sin(tg.tile_reshape(tg.tile_load(x, shape=(1, 9)), (3, 1, 3)))
+    w = {view}
+    s = x[0, i]
+    if i > 1:
+        s = s * {element}
+    for _ in range(i):
+        s = s + w[0, 1]
+    o[i] = s
+
+ARRAYS = {{'x': real(4, 9, kind=Real), 'o': real(8, kind=Real)}}
+
+def program(x, o):
+    launch(k0, 8, [x, o, 1], 4)
+""")
+
+
+def test_a_literal_in_lerp() -> None:
+    """0.25 became float32, and did not go with float64."""
+    require("""
+Real = tg.float64
+
+@tg.kernel
+def k0(x: tg.array1d[Real], o: tg.array1d[Real]):
+    t = tg.tile_load(x, shape=4)
+    tg.tile_store(o, tg.lerp(t, t[::-1], 0.25) * tg.lerp(x[0], x[1], 1))
+
+ARRAYS = {'x': real(4, kind=Real), 'o': real(4, kind=Real)}
+
+def program(x, o):
+    launch_tiled(k0, 1, [x, o], 4)
+""")
