@@ -171,12 +171,17 @@ class Kernel(call.Kernel):
         self, args: Sequence[Any], grid: tuple[int, ...], block_dim: int, tiled: bool
     ) -> tuple[Specialisation, list[Any], Sequence[Any]]:
         """The specialisation; the arguments as NumPy arrays and numbers; the arguments taken apart."""
-        if self._takes_composites or not all(map(arguments.is_apart, args)):
+        if self._takes_composites:
             return self._specialise_apart(args, grid, block_dim, tiled)
         natives: list[Any] = []
         key: list[Any] = [len(grid), max(grid) > _INT_MAX, block_dim, tiled, config.debug]
         for a in args:
-            native = a if isinstance(a, np.ndarray) else _native(a)
+            if isinstance(a, np.ndarray):
+                native: Any = a
+            elif arguments.is_apart(a):
+                native = _native(a)
+            else:
+                return self._specialise_apart(args, grid, block_dim, tiled)
             natives.append(native)
             if isinstance(native, np.ndarray):
                 rank = native.ndim
