@@ -104,3 +104,25 @@ ARRAYS = {'x': real(4, kind=Real), 'o': real(4, kind=Real)}
 def program(x, o):
     launch_tiled(k0, 1, [x, o], 4)
 """)
+
+
+@pytest.mark.parametrize("value", ["s", "s * Real(i)"])
+@pytest.mark.parametrize("leaves", ["i == 0", "i == 2", "i > 0"])
+def test_one_element_written_by_the_lanes_that_are_left(leaves: str, value: str) -> None:
+    """Lanes that had not written the element took its cotangent."""
+    require(f"""
+Real = tg.float64
+
+@tg.kernel
+def k0(x: tg.array1d[Real], o: tg.array1d[Real]):
+    g, i = tg.tid()
+    s = x[g]
+    if {leaves}:
+        return
+    o[g] = {value}
+
+ARRAYS = {{'x': real(2, kind=Real), 'o': real(2, kind=Real)}}
+
+def program(x, o):
+    launch_tiled(k0, 2, [x, o], 3)
+""")

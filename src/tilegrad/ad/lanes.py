@@ -18,7 +18,7 @@ from tilegrad.ad.cotangents import fold, zero
 from tilegrad.ad.replay import Frame, results_of
 from tilegrad.diagnostics import GradientUndefined
 from tilegrad.ir.core import Op, Value
-from tilegrad.ir.types import ScalarType, TileType, Type, dtype_of, items_of, shape_of
+from tilegrad.ir.types import ScalarType, TileType, Type, dtype_of, is_varying, items_of, shape_of
 from tilegrad.op import REGISTRY, constant
 from tilegrad.ops import control
 
@@ -102,6 +102,14 @@ def scatter(parts: Sequence[Value], t: Type) -> Value:
 
     (made,) = control.build_for(no_entries(), constant(size, dt.int32), constant(1, dt.int32), [zero(t)], turn)
     return made
+
+
+def for_each(operands: Sequence[Value]) -> list[Value]:
+    """Operands of a write, of which at least one differs between lanes: only the last lane has written."""
+    given = list(operands)
+    if not any(is_varying(v.type) for v in given[2:]):
+        given[-1] = REGISTRY["spread"](given[-1])
+    return given
 
 
 def needs_deferring(op: Op, frame: Frame, values: set[Value]) -> bool:

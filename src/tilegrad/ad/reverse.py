@@ -232,6 +232,8 @@ class _Reversal(RegionReversal):
         if any(isinstance(v.type, ArrayType) for v in op.operands):
             keywords["grads"] = tuple(frame.grads.get(v) for v in op.operands)
         operands = frame.get(op.operands)
+        if frame.lane and op.definition.effect == "write":
+            operands = lanes.for_each(operands)
         results = [self.replay.claims[op]] if op in self.replay.claims else op.results
         try:
             shares = rule(_single(full), _single(frame.get(results)), *operands, **keywords)

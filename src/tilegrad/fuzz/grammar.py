@@ -209,7 +209,7 @@ class Writer:
                 return [f"{v.name} = {f'tg.sin({value})' if self.loops and v.kind == 'r' else value}"]
             kind, shape = self.tile_kind()
             value = e.expr(kind, shape, 3)
-        if re.fullmatch(r"t\d+", value):
+        if re.fullmatch(r"t\d+", value) or is_view(value):
             value = f"tg.copy({value})"
         return [f"{self.bind(kind, shape)} = {value}"]
 
@@ -541,7 +541,7 @@ class Writer:
         varying = self.varying()
         where = ", i" if varying else ""
         draws = ["Real(tg.randf({r})) * 0.5", "Real(tg.randn({r})) * 0.3", "Real(tg.randi({r}, 0, 5)) * 0.2",
-                 "Real(tg.randu({r}, tg.uint32(1), tg.uint32(4))) * 0.2", "Real(tg.randf({r}, -1.0, 1.0))"]  # fmt: skip
+                 "Real(tg.randu({r}, tg.uint32(1), tg.uint32(4))) * 0.2", "Real(tg.randf({r}, -1.0, 1.0))", "Real(tg.poisson({r}, 2.5)) * 0.1"]  # fmt: skip
         if e.setting.composites:
             draws += [f"Real(tg.{f}({{r}})[1])" for f in (
                 "sample_unit_ring", "sample_unit_disk", "sample_unit_sphere_surface", "sample_unit_sphere", "sample_unit_square",
@@ -830,7 +830,7 @@ def kernel(
 
 def plan(rng: np.random.Generator, kernels: list[KernelText], arrays: dict[str, tuple[str, Shape]]) -> list[str]:
     """Launches, with copies and fills of arrays in between."""
-    actions = [k.launch for k in kernels]
+    actions = [viewed(rng, k) for k in kernels]
     if rng.random() < 0.5:
         return actions
     reals = [(name, shape) for name, (kind, shape) in arrays.items() if kind == "r"]
@@ -850,5 +850,21 @@ def plan(rng: np.random.Generator, kernels: list[KernelText], arrays: dict[str, 
             between.append(f"fill({a}, 0.5)")
         else:
             between.append(f"fill({a}[:1], 0.25)")
-    again = [kernels[int(rng.integers(len(kernels)))].launch]
+    again = [viewed(rng, kernels[int(rng.integers(len(kernels)))])]
     return actions + between + again
+
+
+def viewed(rng: np.random.Generator, kernel: KernelText) -> str:
+    """A launch, in which some arguments are views, or one array twice."""
+    text = kernel.launch
+    for name, (_, shape) in kernel.arrays.items():
+        if rng.random() < 0.05:
+            text = re.sub(rf"\b{name}\b", f"{name}[::-1]", text)
+        elif len(shape) == 2 and rng.random() < 0.05:
+            text = re.sub(rf"\b{name}\b", f"{name}[:, ::-1]", text)
+    made = [(name, of) for name, of in kernel.arrays.items() if re.match(r"o\d", name)]
+    same = [(a, b) for k, (a, x) in enumerate(made) for b, y in made[:k] if x == y]
+    if same and rng.random() < 0.15:
+        a, b = same[int(rng.integers(len(same)))]
+        text = re.sub(rf"\b{a}\b", b, text)
+    return text

@@ -41,7 +41,7 @@ POINTWISE: dict[str, tuple[str, ...]] = {
         "tg.degrees({r}) * 0.01", "tg.radians({r}) * 10.0", "tg.sinh(tg.sin({r}))", "tg.cosh(tg.sin({r}))",
         "tg.tanh({r} - {r~})", "tg.asinh({r})", "tg.acosh(2.5 + tg.sin({r}))", "tg.atanh(0.5 * tg.sin({r}))",
         "tg.erf({r})", "tg.erfc({r})", "tg.erfinv(0.8 * tg.sin({r}))", "tg.erfcinv(1.0 + 0.8 * tg.sin({r}))",
-        "tg.lerp({r}, {r}, 0.25)", "tg.lerp({r}, {r}, tg.sin({r}))",
+        "tg.lerp({r}, {r}, 0.25)", "{r} * tg.stop_gradient(Real(0.5))", "tg.lerp({r}, {r}, tg.sin({r}))",
         "tg.dot({v3}, {v3})", "tg.dot({q}, {q})", "tg.length({v3} + Vec3(2.5, 0.5, -0.5))", "tg.length_sq({v4})",
         "tg.ddot({m22}, {m22})", "tg.trace({m33})", "tg.tanh(tg.determinant({m33}))", "tg.determinant({m22})",
         "tg.spatial_dot({sv}, {sv})",
@@ -108,11 +108,11 @@ SCALAR: dict[str, tuple[str, ...]] = {
     ),
     "i": ("int({r} * 3.0)", "({i} if {b} else {i})", "int({b})", "{S}.count", "int(tg.int64({i}) * tg.int64(3))"),
     "b": ("not ({b})", "({b} and {b})", "({b} or {b})", "{r} < {r} < {r}", "({b} if {b} else {b})"),
-    "v2": ("Vec2({r}, {r})", "tg.vector({r}, {r})", "f_complex({v2}, {v2})"),
-    "v3": ("Vec3({r}, {r}, {r})", "{S}.at", "f_vector({v3}, {r})", "({v3} if {b} else {v3})", "{m33}[{1}]"),
+    "v2": ("tg.svd2({m22} * 0.2 + Mat22(1.0, 0.1, 0.2, 3.0))[1]", "Vec2({r}, {r})", "tg.vector({r}, {r})", "f_complex({v2}, {v2})"),
+    "v3": ("tg.eig3({m33} * 0.2 + tg.diag(Vec3(1.0, 2.5, 4.0)))[1]", "tg.svd3({m33} * 0.2 + tg.diag(Vec3(1.0, 2.5, 4.0)))[1]", "Vec3({r}, {r}, {r})", "{S}.at", "f_vector({v3}, {r})", "({v3} if {b} else {v3})", "{m33}[{1}]"),
     "v4": ("Vec4({r}, {r}, {r}, 0.5)", "tg.vector({r}, {r}, {r}, {r})"),
     "m22": ("Mat22({r}, {r}, {r}, {r})", "tg.matrix({r}, {r}, {r}, {r}, shape=(2, 2))"),
-    "m33": ("tg.matrix_from_rows({v3}, {v3}, Vec3({r}, {r}, 0.25))", "({m33} if {b} else {m33})"),
+    "m33": ("tg.qr3({m33} * 0.2 + tg.diag(Vec3(1.0, 2.5, 4.0)))[0]", "tg.qr3({m33} * 0.2 + tg.diag(Vec3(1.0, 2.5, 4.0)))[1]", "tg.matrix_from_rows({v3}, {v3}, Vec3({r}, {r}, 0.25))", "({m33} if {b} else {m33})"),
     "m44": ("tg.matrix(1.0, {r}, 0.0, 0.5, {r}, 1.0, 0.25, {r}, 0.0, 0.0, 1.0, {r}, 0.0, 0.0, 0.0, 1.0, shape=(4, 4))",),
     "q": ("tg.quat_from_matrix(tg.transform_to_matrix({x}))", "tg.normalize(tg.quaternion({r}, {r}, {r}, 2.0 + tg.sin({r})))"),
     "x": ("Xform({v3}, {q})", "Xform({v3}, tg.quat_identity(Real))", "tg.transform_multiply({x}, tg.transform_identity(Real))"),
@@ -207,6 +207,6 @@ FUNCTIONS = {
     "f_merge": (
         "@tg.func\ndef f_merge(s: Body, t: Body):\n    return Body(mass=s.mass + t.mass, at=s.at + t.at, count=s.count + t.count)\n"
     ),
-    "f_tile": "@tg.func\ndef f_tile(t: Any, a: Real):\n    for _ in range(2):\n        t = tg.sin(t) * a + t * 0.5\n    return t\n",
+    "f_tile": "@tg.func\ndef f_tile(t: Any, a: Real):\n    t = t * 1.0\n    for _ in range(2):\n        t = tg.sin(t) * a + t * 0.5\n    return t\n",
     "f_tile_writes": "@tg.func\ndef f_tile_writes(t: Any, a: Real):\n    t[0] = tg.sin(t[0]) * a\n    t *= 0.5\n    return t\n",
 }  # fmt: skip
