@@ -12,7 +12,7 @@ DEMO := $(VENV)/.demo-installed
 DEV := $(VENV)/.dev-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fix bench docs clean
+.PHONY: help setup demo test check fix bench docs fuzz clean
 
 help: ## list the commands
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ fix: $(DEV) ## mend formatting and what lint can mend
 
 bench: $(DEV) ## compare speed with the peers that are installed
 	$(BIN)/python bench/bench.py
+
+fuzz: $(DEV) ## run N random programs (N=1000) in every way and compare
+	$(BIN)/python -m tilegrad.fuzz $(or $(N),1000) --jobs $(JOBS)
 
 docs: $(DEV) ## build the documentation into out/docs
 	$(BIN)/mkdocs build --strict --quiet

@@ -57,6 +57,8 @@ class Expressions:
     divergent: bool = False
     #: only what is the same for the whole block may be used
     uniform: bool = False
+    #: some lanes may have returned, and what is read out of arrays counts as different for each lane
+    left: bool = False
     #: how many operations may still be written
     fuel: int = 60
     #: functions of the program that were called
@@ -226,6 +228,8 @@ class Expressions:
         )
 
     def _array_element(self, kind: str) -> str | None:
+        if self.left and self.uniform:
+            return None
         found = [(name, shape) for name, (k, shape) in self.setting.inputs.items() if k == kind]
         if not found:
             return None
@@ -248,7 +252,13 @@ class Expressions:
             return str(-self.number(1, extent))
         if way == 1 and ints:
             return f"({self.among(ints).name} + {self.number(0, 3)}) % {extent}"
-        if way == 2 and ints and "m" in self.setting.inputs and not self.inside_function:
+        if (
+            way == 2
+            and ints
+            and not (self.left and self.uniform)
+            and "m" in self.setting.inputs
+            and not self.inside_function
+        ):
             size = self.setting.inputs["m"][1][0]
             return f"m[{self.among(ints).name} % {size}] % {extent}"
         return str(self.number(0, extent - 1))

@@ -618,7 +618,8 @@ class Writer:
         divergent = self.splits()
         counter = self.fresh("i")
         start = self.e.among(["n", "2"] + (["i % 3", "m[i % 6]"] if divergent else []))
-        more = f" and {atom(self.condition(divergent))}" if self.e.chance(0.3) else ""
+        with self.e.changed(divergent=divergent):
+            more = f" and {atom(self.condition(divergent))}" if self.e.chance(0.3) else ""
         # the counter goes down first, so that `continue` does not skip it
         return [
             f"{counter} = {start}",
@@ -671,6 +672,7 @@ class Writer:
             lines += self.statement(2)
             if e.setting.lanes and e.chance(0.04):
                 lines += [f"if {self.condition(True)}:", "    return"]
+                e.left = True
             elif e.chance(0.03):
                 lines += [f"if n > {e.number(1, 3)}:", "    return"]
         lines += self.ending()
@@ -857,14 +859,18 @@ def plan(rng: np.random.Generator, kernels: list[KernelText], arrays: dict[str, 
 def viewed(rng: np.random.Generator, kernel: KernelText) -> str:
     """A launch, in which some arguments are views, or one array twice."""
     text = kernel.launch
+    twice: set[str] = set()
+    made = [(name, of) for name, of in kernel.arrays.items() if re.match(r"o\d", name)]
+    same = [(a, b) for k, (a, x) in enumerate(made) for b, y in made[:k] if x == y]
+    # blocks of `launch` would write the same elements in no particular order
+    if same and text.startswith("launch_tiled") and rng.random() < 0.15:
+        twice = set(same[int(rng.integers(len(same)))])
+        text = re.sub(rf"\b{max(twice)}\b", min(twice), text)
     for name, (_, shape) in kernel.arrays.items():
+        if name in twice:
+            continue
         if rng.random() < 0.05:
             text = re.sub(rf"\b{name}\b", f"{name}[::-1]", text)
         elif len(shape) == 2 and rng.random() < 0.05:
             text = re.sub(rf"\b{name}\b", f"{name}[:, ::-1]", text)
-    made = [(name, of) for name, of in kernel.arrays.items() if re.match(r"o\d", name)]
-    same = [(a, b) for k, (a, x) in enumerate(made) for b, y in made[:k] if x == y]
-    if same and rng.random() < 0.15:
-        a, b = same[int(rng.integers(len(same)))]
-        text = re.sub(rf"\b{a}\b", b, text)
     return text

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import tempfile
 import zlib
 from collections import Counter
@@ -57,7 +58,7 @@ class Report:
     verdicts: Counter[tuple[str, str]] = field(default_factory=Counter)
     failures: list[Failure] = field(default_factory=list)
     #: one example for each way of being refused, unjudged or invalid
-    examples: dict[tuple[str, str], Failure] = field(default_factory=dict)
+    examples: dict[tuple[str, ...], Failure] = field(default_factory=dict)
     coverage: Coverage = field(default_factory=Coverage)
 
     def add(self, other: Report) -> None:
@@ -155,7 +156,8 @@ def run_chunk(seed: int, numbers: range, seen: Coverage, before: Callable[[str],
         if verdict.kind == "wrong":
             report.failures.append(failure)
         elif verdict.kind != "agreed":
-            report.examples.setdefault(verdict.key, failure)
+            first = re.sub(r"`.*?`|\d+|\(.*?\)", "#", verdict.detail.split("\n")[0])
+            report.examples.setdefault((*verdict.key, first), failure)
         seen.note_text(text)
         if program:
             seen.note_kernels(program.bench.launched)

@@ -274,10 +274,11 @@ class _BlockPlanner:
 
     def _is_for_lanes(self, op: Op) -> bool:
         """Whether the op runs in a lane loop. A loop there is run by every vector of lanes, so that what it computes
-        for the whole block is not known outside, and a stack of the block would be pushed or popped by each of them."""
+        for the whole block is not known outside, and what it does once for the block would be done by each of them."""
         if not is_lane_code(op) or needs_block(op):
             return False
-        if op.regions and not makes_lanes(op) and (self.facts.takes_turns(op) or self.facts.shares_stack(op)):
+        together = op.regions and not makes_lanes(op)
+        if together and (self.facts.takes_turns(op) or self.facts.shares_stack(op) or acts_once(op)):
             return False
         shared = [v for v in op.results if op.regions and not is_varying(v.type)]
         return not any(self.facts.uses(v) for v in shared)
@@ -410,6 +411,17 @@ def makes_lanes(op: Op) -> bool:
     if op.definition is while_:
         return is_varying(op.regions[0].yields[0].type)
     return any(is_varying(v.type) for v in op.operands[: 1 if op.definition is if_ else 3])
+
+
+def acts_once(op: Op) -> bool:
+    """Whether the op, in which lanes stay together, holds an effect that happens once for the block."""
+    for inner in (inner for region in op.regions for inner in region.ops):
+        if inner.regions:
+            if not makes_lanes(inner) and acts_once(inner):
+                return True
+        elif inner.definition.effect in ("write", "atomic", "print") and not is_lane_code(inner):
+            return True
+    return False
 
 
 def _space(root: Op | Value) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
