@@ -12,7 +12,7 @@ import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from tilegrad.diagnostics import (
     KernelZeroDivisionError,
     TilegradError,
 )
+from tilegrad.fuzz import plain
 from tilegrad.fuzz.program import Program, forget, read
 from tilegrad.runtime.arrays import Array
 from tilegrad.tape import Tape
@@ -54,6 +55,8 @@ class Verdict:
     #: which check, or why it says nothing
     reason: str = ""
     detail: str = ""
+    #: whether the program was also run as plain Python
+    plain: bool = False
 
     @property
     def key(self) -> tuple[str, str]:
@@ -153,6 +156,9 @@ class Judge:
         raised = self.check_forward()
         if raised:
             return Verdict("agreed", "raised", raised)
+        return replace(self.check_gradients(), plain=self.check_plain())
+
+    def check_gradients(self) -> Verdict:
         self.precision = self._precision()
         self.tolerance = BACKWARD.get(self.precision, 0.0)
         if self.has_float32:
@@ -183,8 +189,21 @@ class Judge:
             raise Stop("wrong", f"forward: {first or 'nothing'} against {second or 'nothing'} raised")
         self.end = ends["interpret"][1]
         if not first:
-            self._compare(*(ends[d][1] for d in DEVICES))
+            self._compare(ends["interpret"][1], ends["cpu"][1])
         return first
+
+    def check_plain(self) -> bool:
+        """Compare with plain Python, if the program means something there."""
+        try:
+            found = plain.run(self.program.text, self.seed)
+        except plain.Unknown:
+            return False
+        except TimeoutError:
+            raise
+        except Exception as error:
+            raise Stop("invalid", f"plain Python: {type(error).__name__}", str(error)) from None
+        self._compare(self.end, {name: [a] for name, a in found.items()}, "plain")
+        return True
 
     def _run(self, made: dict[str, Array], device: str) -> str:
         try:
@@ -198,19 +217,18 @@ class Judge:
             raise Stop(found.kind, found.reason, found.detail) from None
         return ""
 
-    def _compare(self, expected: Contents, found: Contents) -> None:
+    def _compare(self, expected: Contents, found: Contents, other: str = "cpu") -> None:
         for name, parts in expected.items():
             for a, b in zip(parts, found[name], strict=True):
-                self._compare_arrays(name, a, b)
+                self._compare_arrays(name, a, b, other)
 
-    def _compare_arrays(self, name: str, a: Host, b: Host) -> None:
+    def _compare_arrays(self, name: str, a: Host, b: Host, other: str) -> None:
+        what = "forward" if other == "cpu" else "plain Python"
         if not is_float(a):
             if not np.array_equal(a, b):
-                raise Stop(
-                    "wrong",
-                    f"forward: integers in {name.split('_')[0].rstrip('0123456789')}",
-                    f"{name}: interpreter {a.tolist()}\n{name}: cpu {b.tolist()}",
-                )
+                kind = name.split("_")[0].rstrip("0123456789")
+                detail = f"{name}: interpreter {a.tolist()}\n{name}: {other} {b.tolist()}"
+                raise Stop("wrong", f"{what}: integers in {kind}", detail)
             return
         x, y = a.astype(np.float64), b.astype(np.float64)
         allowed = max(FORWARD[a.dtype.name], FORWARD["float32"] if self.has_float32 else 0.0)
@@ -221,7 +239,8 @@ class Judge:
             scale = max(1.0, largest)
             same = (x == y) | (np.isnan(x) & np.isnan(y)) | (np.abs(x - y) <= allowed * scale)
         if not same.all():
-            raise Stop("wrong", "forward: floats", f"{name}: interpreter {x.tolist()}\n{name}: cpu {y.tolist()}")
+            detail = f"{name}: interpreter {x.tolist()}\n{name}: {other} {y.tolist()}"
+            raise Stop("wrong", f"{what}: floats", detail)
 
     # gradients
 

@@ -19,6 +19,9 @@ from tilegrad.fuzz.coverage import Coverage
 
 Shape = tuple[int, ...]
 
+#: what programs that are also run as plain Python do without
+BEYOND_PLAIN = "rand|tile_lu|quat|fft"
+
 
 @dataclass(frozen=True)
 class Var:
@@ -43,6 +46,8 @@ class Setting:
     block_dim: int
     #: whether composite types of the float dtype have names
     composites: bool = True
+    #: whether the program means something as plain Python, with NumPy arrays for tiles
+    plain: bool = False
 
 
 @dataclass
@@ -120,6 +125,8 @@ class Expressions:
             options = [t for t in options if not re.search(r"[&|^~]", t)]
         if not self.setting.composites:
             options = [t for t in options if not uses_composites(t)]
+        if self.setting.plain:
+            options = [t for t in options if not re.search(BEYOND_PLAIN, t)]
         if self.inside_function:
             options = [t for t in options if "f_" not in t]
         special = self._special(kind, shape)
@@ -139,6 +146,8 @@ class Expressions:
             code = found[1]
             if code == "c":
                 return f"{self.rng.uniform(-1, 1):.2f}"
+            if code == "e":
+                return f"{self.rng.uniform(0.01, 0.3):.4f}"
             if code == "c1":
                 return str(self.number(-1, 1))
             if code.isdigit():
@@ -286,7 +295,7 @@ class Expressions:
         if len(shape) <= 4:
             names = ", ".join("ijkl"[: len(shape)])
             forms.append(f"tg.tile_fromfunction(lambda {names}: Real(i) * 0.25 + Real({names[-1]}) * 0.1, {shape})")
-        return self.rare(forms)
+        return self.rare([f for f in forms if not (self.setting.plain and "rand" in f)])
 
     def _load(self, name: str, shape: Shape) -> str:
         """A tile out of an array, over its edges now and then."""
@@ -378,7 +387,7 @@ class Expressions:
         how = self.rare(
             ("tg.tile_sum({})", "tg.tile_prod(tg.cos({}))", "tg.tile_min({})", "tg.tile_max({})",
              "tg.tile_reduce(tg.add, {})", "tg.tile_reduce(tg.max, {})",
-             "tg.tile_reduce(lambda a, b: a + b * 0.5 + a * b * 0.125, tg.sin({}))")
+             "tg.tile_reduce(lambda a, b: a + b + a * b * 0.25, tg.sin({}))")
         )  # fmt: skip
         text = how.replace("{}", self.expr("r", source, depth - 1))
         return f"{text[:-1]}, axis={named}{', keepdims=True' if keep else ''})"
@@ -395,6 +404,8 @@ class Expressions:
         options = [t for t in rules.ONE if self.setting.composites or not uses_composites(t)]
         if self.setting.dtype in ("float16", "bfloat16"):
             options = [t for t in options if not re.search(r"eigh|qr|inv|lu|solve|cholesky|det|fft|rand", t)]
+        if self.setting.plain:
+            options = [t for t in options if not re.search(BEYOND_PLAIN, t)]
         template = self.rare(options)
         with self.changed(uniform=True):
             return self._one(template, depth)

@@ -92,10 +92,12 @@ class Writer:
         e = self.e
         plain: list[tuple[str, Callable[[], list[str]]]] = [
             ("assign scalar", self.assign_scalar), ("assign scalar", self.assign_scalar), ("update scalar", self.update_scalar),
-            ("member", self.write_member), ("atomic", self.atomic), ("tuple", self.carried_tuple), ("random", self.random),
+            ("member", self.write_member), ("atomic", self.atomic), ("tuple", self.carried_tuple),
         ]  # fmt: skip
         if e.setting.composites:
             plain += [("composite", self.assign_composite)] * 2
+        if not e.setting.plain:
+            plain += [("random", self.random)]
         if e.cooperative:
             plain += [
                 ("assign tile", self.assign_tile), ("assign tile 2", self.assign_tile), ("assign tile 3", self.assign_tile),
@@ -155,8 +157,8 @@ class Writer:
                     "{v} -= {r}",
                     "{v} *= tg.cos({r})",
                     "{v} /= 2.0 + tg.sin({r})",
-                    "{v} %= 1.5",
-                    "{v} //= 1.5 + tg.cos({r}) * 0.1",
+                    "{v} %= 1.5137",
+                    "{v} //= 1.5137 + tg.cos({r}) * 0.1",
                 )
             )
             return [e.filled(form.replace("{v}", v.name), None, 1)]
@@ -226,8 +228,8 @@ class Writer:
                 "{v} -= {r~}",
                 "{v} *= tg.cos({r~})",
                 "{v} /= 2.0 + tg.sin({r~})",
-                "{v} %= 1.5",
-                "{v} //= 1.5",
+                "{v} %= 1.5137",
+                "{v} //= 1.5137",
             )
         )
         with e.changed(uniform=True):
@@ -387,7 +389,7 @@ class Writer:
                         f"{{0}}, {{1}} = tg.tile_lu({mild})\n{solve}", (("r", (n, n)), ("i", (n,)), ("r", (n,))),
                     ),
                 }  # fmt: skip
-            text, results = forms[e.rare(list(forms))]
+            text, results = forms[e.rare([f for f in forms if not (e.setting.plain and "lu" in f)])]
         names = [self.fresh(kind, shape) for kind, shape in results]
         e.scope += [Var(name, kind, shape) for name, (kind, shape) in zip(names, results, strict=True)]
         return text.format(*names).split("\n")
@@ -753,9 +755,9 @@ def spec(kind: str, shape: Shape, filled: bool = True) -> str:
     return f"{'real' if filled else 'zeros'}({sizes}kind={rules.KINDS[kind]})"
 
 
-def preamble(dtype: str) -> str:
+def preamble(dtype: str, composites: bool) -> str:
     lines = [f"Real = tg.{dtype}"]
-    if dtype in rules.SUFFIXES:
+    if composites:
         s = rules.SUFFIXES[dtype]
         lines.append(
             f"Vec2, Vec3, Vec4, Mat22, Mat33, Mat44 = tg.vec2{s}, tg.vec3{s}, tg.vec4{s}, tg.mat22{s}, tg.mat33{s}, tg.mat44{s}"
@@ -792,11 +794,12 @@ def function_texts(names: set[str], make: Callable[[], Expressions]) -> list[str
 def program(rng: np.random.Generator, seen: Coverage) -> str:
     """The text of a random program."""
     dtype = str(rng.choice(DTYPES))
-    composites = dtype in rules.SUFFIXES and bool(rng.random() < 0.75)
+    plain = dtype in ("float64", "float32") and bool(rng.random() < 0.3)
+    composites = dtype in rules.SUFFIXES and not plain and bool(rng.random() < 0.8)
     inputs = {k: v for k, v in INPUTS.items() if composites or v[0] in "ri"}
     kernels, called = [], set()
     for k in range(int(rng.choice([1, 1, 1, 2]))):
-        kernels.append(kernel(rng, seen, f"k{k}", dtype, composites, inputs))
+        kernels.append(kernel(rng, seen, f"k{k}", dtype, composites, plain, inputs))
         called |= kernels[-1].functions
 
     def inside() -> Expressions:
@@ -807,7 +810,7 @@ def program(rng: np.random.Generator, seen: Coverage) -> str:
     specs = [f"    {name!r}: {spec(*of, filled=True)}," for name, of in arrays.items()]
     actions = plan(rng, kernels, arrays)
     parts = [
-        preamble(dtype), *function_texts(called, inside), *(k.text for k in kernels),
+        preamble(dtype, composites), *function_texts(called, inside), *(k.text for k in kernels),
         "ARRAYS = {\n" + "\n".join(specs) + "\n}\n",
         f"def program({', '.join(arrays)}):\n" + "".join(f"    {a}\n" for a in actions),
     ]  # fmt: skip
@@ -820,11 +823,13 @@ def kernel(
     name: str,
     dtype: str,
     composites: bool,
+    plain: bool,
     inputs: dict[str, tuple[str, Shape]],
 ) -> KernelText:
-    form = str(rng.choice(["blocks", "blocks", "lanes", "lanes", "tiled lanes", "memory"]))
+    forms = ["blocks", "blocks", "memory"] if plain else ["blocks", "blocks", "lanes", "lanes", "tiled lanes", "memory"]
+    form = str(rng.choice(forms))
     lanes = int(rng.choice([1, 2, 4, 5, 8]))
-    setting = Setting(dtype, inputs, form in ("lanes", "tiled lanes"), lanes, composites)
+    setting = Setting(dtype, inputs, form in ("lanes", "tiled lanes"), lanes, composites, plain)
     e = Expressions(rng, seen, setting, fuel=int(rng.integers(12, 40)))
     blocks = 1 if form == "memory" else int(rng.integers(1, 4))
     return Writer(e, name, form, blocks, lanes, main=shape_of(rng), extremes=bool(rng.random() < 0.3)).write()

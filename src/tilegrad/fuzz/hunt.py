@@ -60,12 +60,15 @@ class Report:
     #: one example for each way of being refused, unjudged or invalid
     examples: dict[tuple[str, ...], Failure] = field(default_factory=dict)
     coverage: Coverage = field(default_factory=Coverage)
+    #: programs that agreed with plain Python too
+    plain: int = 0
 
     def add(self, other: Report) -> None:
         self.verdicts.update(other.verdicts)
         self.failures += other.failures
         self.examples = other.examples | self.examples
         self.coverage.add(other.coverage)
+        self.plain += other.plain
 
     def count(self, kind: str) -> int:
         return sum(n for (k, _), n in self.verdicts.items() if k == kind)
@@ -87,6 +90,7 @@ class Report:
             lines.append(f"  {kind:9} {self.count(kind):6}  {self.share(kind):7.2%}")
             reasons = sorted((-n, reason) for (k, reason), n in self.verdicts.items() if k == kind and reason)
             lines += [f"      {-n:6}  {reason}" for n, reason in reasons]
+        lines.append(f"  {self.plain} agreed with plain Python too")
         missing, constructs = self.coverage.missing()
         lines.append(f"  {len(PUBLIC) - len(missing)} of {len(PUBLIC)} public operations{_but(missing)}")
         lines.append(
@@ -152,6 +156,7 @@ def run_chunk(seed: int, numbers: range, seen: Coverage, before: Callable[[str],
             before(f"# {k}\n{text}")
         verdict, program = judge(text, k)
         report.verdicts[verdict.key] += 1
+        report.plain += verdict.plain
         failure = Failure(k, k, text, verdict)
         if verdict.kind == "wrong":
             report.failures.append(failure)

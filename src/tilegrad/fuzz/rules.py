@@ -2,7 +2,7 @@
 
 `{r}` is a hole for a real of the shape of the result, `{i}` for an integer, `{b}` for a truth value, `{v3}` and so on
 for the composite kinds of `KINDS`. A suffix changes the shape: `{r~}` is broadcast against the others, `{r.}` is a
-scalar that is the same for the whole block. `{c}` is a literal, `{W}` an integer dtype (the same one everywhere in a
+scalar that is the same for the whole block. `{c}` is a literal, `{e}` one that keeps numbers off the places where functions jump, `{W}` an integer dtype (the same one everywhere in a
 template), `{ax}` an axis of the result, `{tf}` True or False.
 Functions are smooth and bounded on the numbers that programs hold, so that differences mean something.
 """
@@ -26,13 +26,13 @@ POINTWISE: dict[str, tuple[str, ...]] = {
     "r": (
         "{r} + {r~}", "{r} - {r~}", "{r} * {r~} * 0.5", "-{r} + {c}", "{r} / (2.0 + tg.sin({r}))",
         "tg.add({r}, {r})", "tg.sub({r}, {r})", "tg.mul({r}, {r}) * 0.5", "tg.neg({r})",
-        "tg.div({r}, 1.5 + tg.cos({r}) * 0.25)", "{r} // (2.5 + tg.sin({r}))", "{r} % (1.5 + tg.sin({r}) * 0.25)",
-        "tg.floordiv({r}, 2.5 + tg.cos({r}))", "tg.mod({r}, 1.75 + tg.sin({r}) * 0.25)", "tg.fmod({r}, 1.25)",
-        "tg.fmod({r}, 1.5 + tg.cos({r}) * 0.25)", "tg.abs({r})", "abs({r})", "tg.sign({r})", "tg.copysign({r}, {r})",
+        "tg.div({r}, 1.5 + tg.cos({r}) * 0.25)", "({r} + {e}) // (2.5 + tg.sin({r}))", "({r} + {e}) % (1.5 + tg.sin({r}) * 0.25)",
+        "tg.floordiv({r} + {e}, 2.5 + tg.cos({r}))", "tg.mod({r} + {e}, 1.75 + tg.sin({r}) * 0.25)", "tg.fmod({r} + {e}, 1.25)",
+        "tg.fmod({r} + {e}, 1.5 + tg.cos({r}) * 0.25)", "tg.abs({r})", "abs({r})", "tg.sign({r} + {e})", "tg.copysign({r}, {r} + {e})",
         "tg.min({r}, {r~})", "tg.max({r}, {r~})", "tg.minimum({r}, {r})", "tg.maximum({r}, {r}, {r})", "min({r}, {r})",
         "tg.clamp({r}, -0.5, 0.75)", "tg.clamp({r}, {r} - 1.0, {r} + 0.5)", "tg.where({b}, {r}, {r})",
-        "tg.step({r})", "tg.nonzero({r})", "tg.floor({r})", "tg.ceil({r})", "tg.trunc({r})", "tg.rint({r})",
-        "tg.round({r})", "tg.frac({r})", "tg.exp(tg.sin({r}))", "tg.exp2(tg.cos({r}))", "tg.expm1(tg.sin({r}))",
+        "tg.step({r} + {e})", "tg.nonzero({r} + {e})", "tg.floor({r} + {e})", "tg.ceil({r} + {e})", "tg.trunc({r} + {e})", "tg.rint({r} + {e})",
+        "tg.round({r} + {e})", "tg.frac({r} + {e})", "tg.exp(tg.sin({r}))", "tg.exp2(tg.cos({r}))", "tg.expm1(tg.sin({r}))",
         "tg.log(1.5 + tg.sin({r}))", "tg.log2(1.5 + tg.cos({r}))", "tg.log10(2.5 + tg.sin({r}))",
         "tg.log1p(0.5 * tg.sin({r}))", "tg.sqrt(1.5 + tg.cos({r}))", "tg.rsqrt(1.5 + tg.sin({r}))",
         "tg.cbrt(1.5 + tg.sin({r}))", "tg.hypot({r}, 1.0 + {r} * {r})", "tg.pow(1.5 + tg.sin({r}), tg.cos({r}))",
@@ -55,7 +55,7 @@ POINTWISE: dict[str, tuple[str, ...]] = {
         "tg.argmin({v3})", "tg.argmax({v4})", "tg.nonzero({i})",
     ),
     "b": (
-        "{r} < {r~}", "{r} >= {c}", "{i} > {i~}", "{i} % 2 == 0", "{i} != {i}", "{r} <= {r}", "tg.isnan({r})",
+        "{r} + {e} < {r~}", "{r} + {e} >= {c}", "{i} > {i~}", "{i} % 2 == 0", "{i} != {i}", "{r} + {e} <= {r}", "tg.isnan({r})",
         "tg.isfinite({r})", "tg.isinf({r})", "{b} & {b}", "{b} | {b}", "{b} ^ {b}", "~{b}", "tg.where({b}, {b}, {b})",
     ),
     "v2": ("{v2} + {v2}", "{v2} - {v2} * 0.5", "tg.cw_mul({v2}, {v2})", "-{v2}", "{v2} * {r}", "tg.lerp({v2}, {v2}, {r})"),
@@ -63,24 +63,24 @@ POINTWISE: dict[str, tuple[str, ...]] = {
         "{v3} + {v3}", "{v3} - {v3}", "{v3} * {r}", "{v3} / (2.0 + tg.sin({r}))", "tg.cross({v3}, {v3})",
         "tg.normalize({v3} + Vec3(2.5, 0.5, -0.5))", "tg.cw_mul({v3}, {v3})", "tg.quat_rotate({q}, {v3})",
         "tg.cw_div({v3}, Vec3(1.5, 2.0, -2.5))", "tg.quat_rotate_inv({q}, {v3})", "tg.transform_point({x}, {v3})",
-        "tg.transform_vector({x}, {v3})", "tg.transform_get_translation({x})", "{m33} @ {v3}", "{m33} * {v3}",
+        "tg.transform_vector({x}, {v3})", "tg.transform_get_translation({x})", "{m33} * {v3}",
         "tg.get_diag({m33})", "tg.spatial_top({sv})", "tg.spatial_bottom({sv})", "tg.min({v3}, {v3})",
         "tg.max({v3}, {v3})", "tg.abs({v3})", "tg.where({b}, {v3}, {v3})", "tg.transform_point({m44}, {v3})",
         "tg.lerp({v3}, {v3}, 0.3)", "tg.transform_vector({m44}, {v3})",
     ),
-    "v4": ("{v4} + {v4}", "{v4} * {r}", "tg.get_diag({m44})", "{m44} @ {v4} * 0.3", "tg.normalize({v4} + Vec4(2.5, 0.5, 1.0, 0.0))"),
+    "v4": ("{v4} + {v4}", "{v4} * {r}", "tg.get_diag({m44})", "{m44} * {v4} * 0.3", "tg.normalize({v4} + Vec4(2.5, 0.5, 1.0, 0.0))"),
     "m22": (
-        "{m22} + {m22}", "{m22} @ {m22} * 0.5", "{m22} * {m22} * 0.5", "tg.outer({v2}, {v2})", "tg.transpose({m22})",
+        "{m22} + {m22}", "{m22} * {m22} * 0.5", "tg.outer({v2}, {v2})", "tg.transpose({m22})",
         "tg.inverse({m22} * 0.3 + Mat22(2.0, 0.1, 0.2, 2.5))", "{m22} * {r}", "tg.diag({v2})",
         "tg.matrix_from_rows({v2}, {v2})", "tg.cw_mul({m22}, {m22})",
     ),
     "m33": (
-        "{m33} + {m33}", "{m33} @ {m33} * 0.3", "tg.outer({v3}, {v3})", "tg.skew({v3})", "tg.transpose({m33})",
+        "{m33} + {m33}", "{m33} * {m33} * 0.3", "tg.outer({v3}, {v3})", "tg.skew({v3})", "tg.transpose({m33})",
         "tg.diag({v3})", "tg.inverse({m33} * 0.2 + tg.identity(3, Real) * 2.0)", "tg.quat_to_matrix({q})",
         "tg.matrix_from_cols({v3}, {v3}, {v3})", "{m33} * {r}",
     ),
     "m44": (
-        "tg.transform_to_matrix({x})", "{m44} @ {m44} * 0.2", "tg.transform_compose({v3}, {q}, {v3} * 0.2 + Vec3(1.5, 1.25, 2.0))",
+        "tg.transform_to_matrix({x})", "{m44} * {m44} * 0.2", "tg.transform_compose({v3}, {q}, {v3} * 0.2 + Vec3(1.5, 1.25, 2.0))",
         "tg.outer({v4}, {v4})", "tg.inverse(tg.transform_to_matrix({x}))",
     ),
     "q": (
@@ -106,12 +106,12 @@ SCALAR: dict[str, tuple[str, ...]] = {
         "tg.quat_to_axis_angle(tg.quat_rpy({r}, 0.5 * tg.sin({r}) + 1.0, {r}))[1]", "f_body({S})",
         "tg.transform_decompose(tg.transform_compose({v3}, {q}, {v3} * 0.2 + Vec3(1.5, 1.25, 2.0)))[2][1]",
     ),
-    "i": ("int({r} * 3.0)", "({i} if {b} else {i})", "int({b})", "{S}.count", "int(tg.int64({i}) * tg.int64(3))"),
-    "b": ("not ({b})", "({b} and {b})", "({b} or {b})", "{r} < {r} < {r}", "({b} if {b} else {b})"),
+    "i": ("int({r} * 3.0 + {e})", "({i} if {b} else {i})", "int({b})", "{S}.count", "int(tg.int64({i}) * tg.int64(3))"),
+    "b": ("not ({b})", "({b} and {b})", "({b} or {b})", "{r} + {e} < {r} < {r} + {e}", "({b} if {b} else {b})"),
     "v2": ("tg.svd2({m22} * 0.2 + Mat22(1.0, 0.1, 0.2, 3.0))[1]", "Vec2({r}, {r})", "tg.vector({r}, {r})", "f_complex({v2}, {v2})"),
-    "v3": ("tg.eig3({m33} * 0.2 + tg.diag(Vec3(1.0, 2.5, 4.0)))[1]", "tg.svd3({m33} * 0.2 + tg.diag(Vec3(1.0, 2.5, 4.0)))[1]", "Vec3({r}, {r}, {r})", "{S}.at", "f_vector({v3}, {r})", "({v3} if {b} else {v3})", "{m33}[{1}]"),
+    "v3": ("{m33} @ {v3}", "tg.eig3({m33} * 0.2 + tg.diag(Vec3(1.0, 2.5, 4.0)))[1]", "tg.svd3({m33} * 0.2 + tg.diag(Vec3(1.0, 2.5, 4.0)))[1]", "Vec3({r}, {r}, {r})", "{S}.at", "f_vector({v3}, {r})", "({v3} if {b} else {v3})", "{m33}[{1}]"),
     "v4": ("Vec4({r}, {r}, {r}, 0.5)", "tg.vector({r}, {r}, {r}, {r})"),
-    "m22": ("Mat22({r}, {r}, {r}, {r})", "tg.matrix({r}, {r}, {r}, {r}, shape=(2, 2))"),
+    "m22": ("{m22} @ {m22} * 0.5", "Mat22({r}, {r}, {r}, {r})", "tg.matrix({r}, {r}, {r}, {r}, shape=(2, 2))"),
     "m33": ("tg.qr3({m33} * 0.2 + tg.diag(Vec3(1.0, 2.5, 4.0)))[0]", "tg.qr3({m33} * 0.2 + tg.diag(Vec3(1.0, 2.5, 4.0)))[1]", "tg.matrix_from_rows({v3}, {v3}, Vec3({r}, {r}, 0.25))", "({m33} if {b} else {m33})"),
     "m44": ("tg.matrix(1.0, {r}, 0.0, 0.5, {r}, 1.0, 0.25, {r}, 0.0, 0.0, 1.0, {r}, 0.0, 0.0, 0.0, 1.0, shape=(4, 4))",),
     "q": ("tg.quat_from_matrix(tg.transform_to_matrix({x}))", "tg.normalize(tg.quaternion({r}, {r}, {r}, 2.0 + tg.sin({r})))"),
@@ -135,7 +135,7 @@ TILE: dict[str, tuple[str, ...]] = {
         "tg.tile_take_along({r}, tg.tile_argsort({r}, axis={ax!}), axis={ax!})", "tg.copy({r})",
     ),
     "i": (
-        "tg.tile_astype({r} * 3.0, int)", "tg.tile_astype(tg.tile_astype({i} % 9, {W}) * {W}(3), int)",
+        "tg.tile_astype({r} * 3.0 + {e}, int)", "tg.tile_astype(tg.tile_astype({i} % 9, {W}) * {W}(3), int)",
         "tg.tile_astype(tg.max(tg.tile_astype({i} % 9, {W}), tg.tile_astype({i} % 5, {W})), int)",
         "tg.tile_astype(tg.tile_scan(tg.add, tg.tile_astype({i} % 5, {W}), axis={ax}), int)",
         "tg.tile_astype(tg.tile_astype({i}, {W}) & tg.tile_astype({i}, {W}), int)", "tg.tile_astype({b}, int)",
@@ -143,7 +143,7 @@ TILE: dict[str, tuple[str, ...]] = {
         "tg.tile_argsort({r}, axis={ax!})", "tg.tile_argsort({i}, axis={ax!}, descending={tf})",
         "tg.tile_scan(tg.max, {i}, axis={ax})", "tg.tile_astype(tg.tile_astype({i}, {W}) >> {W}(1), int)",
     ),
-    "b": ("tg.tile_astype({i} % 2, tg.bool)", "tg.tile_map(lambda a, b: a < b, {r}, {r})"),
+    "b": ("tg.tile_astype({i} % 2, tg.bool)", "tg.tile_map(lambda a, b: a + {e} < b, {r}, {r})"),
     "v2": ("tg.tile_map(lambda a, b: Vec2(a, b), {r}, {r})", "tg.tile_scan(tg.add, {v2}, axis={ax}) * 0.5", "tg.tile_map(f_complex, {v2}, {v2})"),
     "v3": (
         "tg.tile_map(lambda a, b: Vec3(a, b, a * b), {r}, {r})", "tg.tile_map(f_vector, {v3}, {r})",
@@ -164,7 +164,7 @@ TILE: dict[str, tuple[str, ...]] = {
 #: one, `{G}` a well-conditioned one, `{L}` a lower triangular one, `{w}` a vector of the same size
 ONE: tuple[str, ...] = (
     "tg.tile_sum({r})", "tg.tile_prod(tg.cos({r}))", "tg.tile_min({r})", "tg.tile_max({r})", "{r}.sum()", "{r}.max()",
-    "tg.tile_reduce(tg.add, {r})", "tg.tile_reduce(lambda a, b: a + b * 0.5 + a * b * 0.125, tg.sin({r}))",
+    "tg.tile_reduce(tg.add, {r})", "tg.tile_reduce(lambda a, b: a + b + a * b * 0.25, tg.sin({r}))",
     "tg.tile_dot({r}, {r})", "tg.tile_trace({A})", "tg.tile_det({G}) * 0.1", "tg.tile_slogdet({G})[1]",
     "tg.tile_sum(tg.tile_topk({r}, {k}, axis=None, largest={tf})[0])", "tg.tile_sum(tg.tile_lu({G})[0])",
     "tg.tile_sum(tg.tile_qr({G})[0] * tg.sin({A}))", "tg.tile_sum(tg.tile_qr({G})[1])", "tg.tile_sum(tg.tile_inv({G}))",
