@@ -23,6 +23,7 @@ LAYERS = (
         "compiler",
         "tape",
         "arguments",
+        "commands",
         "kernel",
         "functional",
         "types",

@@ -17,8 +17,9 @@ from typing import Any, overload
 
 import numpy as np
 
-from tilegrad import arguments, compiler, tape
+from tilegrad import arguments, commands, compiler, tape
 from tilegrad import dtypes as dt
+from tilegrad.commands import Command
 from tilegrad.config import config
 from tilegrad.diagnostics import LaunchError, TilegradError, TypeMismatch
 from tilegrad.element_types import StructType
@@ -413,10 +414,16 @@ def launch(
     inputs: Sequence[Any] = (),
     outputs: Sequence[Any] = (),
     *,
+    adj_inputs: Sequence[Any] = (),
+    adj_outputs: Sequence[Any] = (),
     device: str | None = None,
-    block_dim: int | None = None,
+    stream: Any = None,
+    adjoint: bool = False,
     record_tape: bool = True,
-) -> None:
+    record_cmd: bool = False,
+    max_blocks: int = 0,
+    block_dim: int | None = None,
+) -> Any:
     """Run a kernel once for each point of a grid of threads.
 
     Args:
@@ -425,6 +432,11 @@ def launch(
         device: "cpu" or "interpret"; `config.device` by default.
         block_dim: Threads of a block; `config.block_dim` by default.
         record_tape: Whether active tapes record the launch.
+        adjoint: Run the adjoint of the launch instead: cotangents of what the kernel writes are taken, and those of
+            what it reads are added to. They are `adj_inputs` and `adj_outputs`, one for each argument; where one is None
+            or missing, the `.grad` of the argument.
+        record_cmd: Do not run it, but return a `Command` that does.
+        stream, max_blocks: Accepted for Warp's spelling; they have no meaning on the CPU.
     Raises:
         LaunchError: an argument or the grid does not fit the kernel.
 
@@ -439,7 +451,11 @@ def launch(
         >>> y.tolist()
         [0.0, 2.0, 4.0]
     """
+    if adjoint or record_cmd:
+        adjoints = (adj_inputs, adj_outputs) if adjoint else None
+        return _otherwise(kernel, dim, inputs, outputs, device, block_dim, record_tape, False, adjoints, record_cmd)
     _run(kernel, dim, inputs, outputs, device, block_dim, record_tape, False)
+    return None
 
 
 def launch_tiled(
@@ -449,9 +465,15 @@ def launch_tiled(
     outputs: Sequence[Any] = (),
     *,
     block_dim: int | None = None,
+    adj_inputs: Sequence[Any] = (),
+    adj_outputs: Sequence[Any] = (),
     device: str | None = None,
+    stream: Any = None,
+    adjoint: bool = False,
     record_tape: bool = True,
-) -> None:
+    record_cmd: bool = False,
+    max_blocks: int = 0,
+) -> Any:
     """Run a kernel once for each point of a grid of blocks; see `launch` for the arguments.
 
     Example:
@@ -467,7 +489,71 @@ def launch_tiled(
     """
     if dim is None:
         raise LaunchError("launch_tiled needs dim=, the number of blocks along each axis")
+    if adjoint or record_cmd:
+        adjoints = (adj_inputs, adj_outputs) if adjoint else None
+        return _otherwise(kernel, dim, inputs, outputs, device, block_dim, record_tape, True, adjoints, record_cmd)
     _run(kernel, dim, inputs, outputs, device, block_dim, record_tape, True)
+    return None
+
+
+def _otherwise(
+    kernel: Kernel,
+    dim: Any,
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    device: str | None,
+    block_dim: int | None,
+    record_tape: bool,
+    tiled: bool,
+    adjoints: tuple[Sequence[Any], Sequence[Any]] | None,
+    command: bool,
+) -> Command | None:
+    """The adjoint of a launch, or a command for it."""
+
+    def run(dim: Any, args: Sequence[Any]) -> None:
+        if adjoints is None:
+            _run(kernel, dim, args, (), device, block_dim, record_tape, tiled)
+        else:
+            _run_adjoint(kernel, dim, args, _padded(adjoints, inputs, outputs), device, block_dim, tiled)
+
+    args = [*inputs, *outputs]
+    if command:
+        launch_grid(kernel, dim)
+        return Command([p.name for p in kernel.function.parameters], dim, args, run)
+    run(dim, args)
+    return None
+
+
+def _padded(adjoints: tuple[Sequence[Any], Sequence[Any]], inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+    """One adjoint, or None, for each argument."""
+    found: list[Any] = []
+    for what, given, args in zip(("adj_inputs", "adj_outputs"), adjoints, (inputs, outputs), strict=True):
+        if len(given) > len(args):
+            raise LaunchError(f"{what} has {len(given)} entries for {len(args)} arguments")
+        found += [*given, *[None] * (len(args) - len(given))]
+    return found
+
+
+def _run_adjoint(
+    kernel: Kernel,
+    dim: Any,
+    args: Sequence[Any],
+    adjoints: Sequence[Any],
+    device: str | None,
+    block_dim: int | None,
+    tiled: bool,
+) -> None:
+    grid = launch_grid(kernel, dim)
+    lanes = block_dim or config.block_dim
+    grads = [getattr(a, "grad", None) if g is None else g for a, g in zip(args, adjoints, strict=True)]
+    found, natives, _ = kernel.specialise(args, grid, lanes, tiled)
+    twins = [a if g is None else g for a, g in zip(args, grads, strict=True)]
+    _, parts, _ = kernel.specialise(twins, grid, lanes, tiled)
+    known = [grads[k] is not None for k in found.owners]
+    passed = [(natives[i], parts[i] if known[i] else None) for i in found.passed]
+    commands.run_adjoint(
+        found.ir_for(natives), [a for a, _ in passed], [g for _, g in passed], grid, device or config.device
+    )
 
 
 def _run(
