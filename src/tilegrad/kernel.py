@@ -433,8 +433,8 @@ def launch(
         block_dim: Threads of a block; `config.block_dim` by default.
         record_tape: Whether active tapes record the launch.
         adjoint: Run the adjoint of the launch instead: cotangents of what the kernel writes are taken, and those of
-            what it reads are added to. They are `adj_inputs` and `adj_outputs`, one for each argument; where one is None
-            or missing, the `.grad` of the argument.
+            what it reads are added to. They are `adj_inputs` and `adj_outputs`, one for each argument; where one is
+            None or missing, the `.grad` of the argument.
         record_cmd: Do not run it, but return a `Command` that does.
         stream, max_blocks: Accepted for Warp's spelling; they have no meaning on the CPU.
     Raises:
