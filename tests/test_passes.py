@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-import test_random_kernels
 import tilegrad as tg
-from programs import build
 from tilegrad import interpreter
 from tilegrad.ad import differentiate
 from tilegrad.compiler import PASSES
+from tilegrad.fuzz import grammar
+from tilegrad.fuzz import program as fuzz
+from tilegrad.fuzz.coverage import Coverage
 from tilegrad.ir.core import Kernel
 from tilegrad.ir.parser import parse
 from tilegrad.ir.printer import to_text
 from tilegrad.ir.verify import verify
+from tilegrad.kernel import launch_grid
 from tilegrad.op import REGISTRY, infer_types
 from tilegrad.passes import cse, dce, effects, licm, simplify
 
@@ -654,21 +655,47 @@ def stages(kernel: Kernel):
         yield kernel
 
 
-@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(test_random_kernels.program(), st.integers(0, 3))
-def test_random_kernels_keep_results(text, n):
-    x, y = np.random.default_rng(n).uniform(-1, 1, (4, 6)), np.zeros((3, 5))
-    forward = build(text, **test_random_kernels.SCOPE).ir(x, y, n, block_dim=4)
-    both_grads = [np.zeros_like(x), np.random.default_rng(n).uniform(-1, 1, (3, 5))]
-    for kernel, grads in ((forward, []), (differentiate(forward, (True, True, False)).kernel, both_grads)):
-        found = []
-        for k in (kernel, *stages(kernel)):
-            arrays = [np.array(a) for a in (x, y, *grads)]
-            interpreter.run(k, [*arrays[:2], n, *arrays[2:]], (1,))
-            found.append(arrays[2:] if grads else arrays)
-        for later in found[1:]:
-            for a, b in zip(found[0], later, strict=True):
-                np.testing.assert_allclose(b, a, rtol=1e-9, atol=1e-9)
+def outcomes(kernel: Kernel, args: list, grid: tuple[int, ...]) -> list[list[np.ndarray]]:
+    """What the kernel leaves in its arrays, as it is and after each pass."""
+    found = []
+    for k in (kernel, *stages(kernel)):
+        copies = [np.array(a) if isinstance(a, np.ndarray) else a for a in args]
+        with np.errstate(all="ignore"):
+            interpreter.run(k, copies, grid)
+        found.append([a for a in copies if isinstance(a, np.ndarray)])
+    return found
+
+
+@pytest.mark.parametrize("number", range(40))
+def test_random_kernels_keep_results(number, monkeypatch):
+    rng = np.random.default_rng([20, number])
+    program = fuzz.read(grammar.program(rng, Coverage()))
+    seen = 0
+
+    def check(kernel, dim, inputs, block_dim, tiled):
+        nonlocal seen
+        grid = launch_grid(kernel, dim)
+        spec, natives, _ = kernel.specialise(inputs, grid, block_dim, tiled)
+        forward, args = spec.ir_for(natives), [natives[i] for i in spec.passed]
+        wanted = tuple(isinstance(a, np.ndarray) and a.dtype.kind == "f" for a in args)
+        todo = [(forward, args)]
+        with contextlib.suppress(tg.GradientUndefined):
+            grads = [rng.uniform(-1, 1, a.shape).astype(a.dtype) for a, w in zip(args, wanted, strict=True) if w]
+            todo.append((differentiate(forward, wanted).kernel, args + grads))
+        for ir, values in todo:
+            first, *others = outcomes(ir, values, grid)
+            seen += 1
+            for later in others:
+                for a, b in zip(first, later, strict=True):
+                    tolerance = 1e-9 if a.dtype == np.float64 else 1e-3
+                    np.testing.assert_allclose(b, a, rtol=tolerance, atol=tolerance)
+        launch = tg.launch_tiled if tiled else tg.launch
+        launch(kernel, dim, inputs, block_dim=block_dim, device="interpret")
+
+    monkeypatch.setattr(program.bench, "_launch", check)
+    program.run(program.arrays(number), "interpret")
+    fuzz.forget(program)
+    assert seen
 
 
 def test_the_weights_are_loaded_once():

@@ -14,7 +14,7 @@ from typing import Any
 from tilegrad.ir.core import Block, Kernel, Op, Value
 from tilegrad.ir.regions import is_loop
 from tilegrad.ir.rewrite import Rewriter
-from tilegrad.ir.types import TileType
+from tilegrad.ir.types import TileType, is_varying
 from tilegrad.passes.effects import inside, is_pure, is_write, memories
 
 #: Ops that are not the same however equal they look: a new empty stack.
@@ -33,6 +33,8 @@ class _Cse(Rewriter):
         self.scopes: list[dict[Any, tuple[Value, ...]]] = [{}]
         #: the number of scopes outside the innermost loop
         self.before_loop = 0
+        #: the number of scopes outside the map that is open: an element of a map sees no value of a lane
+        self.before_map = 0
         #: how often each memory has been written so far; part of the key of a read
         self.writes: dict[int, int] = {}
 
@@ -51,20 +53,28 @@ class _Cse(Rewriter):
         if op.name in _UNIQUE or not (is_pure(op) or op.definition.effect == "read"):
             return self.copy(op, operands)
         key = self._key(op, operands)
-        for scope in reversed(self.scopes[self.before_loop if _is_cheap_tile(op) else 0 :]):
+        for scope in reversed(self.scopes[self._first_scope(op) :]):
             if key in scope:
                 found: Sequence[Value] = scope[key]
                 return found
         results = self.scopes[-1][key] = self.copy(op, operands)
         return results
 
+    def _first_scope(self, op: Op) -> int:
+        """The number of the outermost scope whose values may stand for those of an op."""
+        if _is_cheap_tile(op):
+            return self.before_loop
+        return self.before_map if any(is_varying(v.type) for v in op.results) else 0
+
     def _region_op(self, op: Op, operands: tuple[Value, ...]) -> Sequence[Value]:
         self._note_writes(op)
-        outer = self.before_loop
+        outer = self.before_loop, self.before_map
         if is_loop(op):
             self.before_loop = len(self.scopes)
+        if op.name == "map":
+            self.before_map = len(self.scopes)
         results = self.copy(op, operands)
-        self.before_loop = outer
+        self.before_loop, self.before_map = outer
         self._note_writes(op)
         return results
 
